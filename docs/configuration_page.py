@@ -11,10 +11,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from malflow.config.schema import default_of, description
+from malflow.config.documents import default_of, description
+from malflow.config.reading import expected
 from malflow.config.secrets import time_text
-from malflow.config.shapes import WHOLE, Entries, Leaf, Shape, TableShape
-from malflow.config.values import expected
+from malflow.config.tables import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.connectors.option_texts import ByteCount
 
 PAGE = Path(__file__).parent / "configuration.md"

@@ -16,7 +16,7 @@ from malflow.cli.logs import write_log
 from malflow.cli.options import FLOW, NUMBER, FlowCommand, output_options, script_arguments
 from malflow.cli.output import Output
 from malflow.cli.target import Target, parsed
-from malflow.config.code import kind_of
+from malflow.config.settings import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.nodes import StatefulNode

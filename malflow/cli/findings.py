@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from malflow.config.code import On
+from malflow.config.settings import On
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MissingDependency
 from malflow.nodes import (

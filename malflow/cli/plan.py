@@ -19,7 +19,7 @@ from malflow.cli.output import Output, document_line
 from malflow.cli.plan_rows import Row, as_json, rows_of
 from malflow.cli.target import Target, parsed
 from malflow.cli.texts import age, as_options, bytes_text
-from malflow.config.code import kind_of
+from malflow.config.settings import kind_of
 from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.runtime.base import Runtime, declared_by

@@ -39,10 +39,10 @@ from malflow.cli.signals import signals_stop_runs
 from malflow.cli.taking_over import check_rivals
 from malflow.cli.target import Target, parsed
 from malflow.config import Settings
-from malflow.config.code import kind_of
+from malflow.config.settings import kind_of
 from malflow.errors import ConfigError, GraphError, MalflowError
 from malflow.monitor import Monitor
-from malflow.monitor.environment import monitored_unless_forbidden
+from malflow.monitor.monitor import monitored_unless_forbidden
 from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.hooks import Call
 from malflow.words import plural

@@ -11,6 +11,7 @@ A program that calls `execute()` is not configured: `load` reads the layers, and
 from malflow.config.documents import (
     ShownSetting,
     faults_document,
+    schema,
     settings_document,
     settings_text,
     shown_settings,
@@ -18,7 +19,6 @@ from malflow.config.documents import (
 )
 from malflow.config.loading import check, load
 from malflow.config.reading import Override
-from malflow.config.schema import schema
 from malflow.config.settings import Settings
 
 __all__ = [

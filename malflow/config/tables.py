@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from malflow.checks import check_number, check_whole_number, checked_duration
+from malflow.config.entries import Path
 from malflow.config.secrets import shown
-from malflow.connectors.option_texts import ByteCount
+from malflow.connectors.option_texts import ByteCount, kinds_of
 from malflow.connectors.web_server.addresses import place_of
 from malflow.errors import GraphError
 from malflow.words import short_repr
 
 __all__ = [
+    "WHOLE",
     "BudgetSettings",
+    "Entries",
     "ErrorSettings",
+    "Leaf",
     "LogSettings",
     "MetricsSettings",
     "OperatorSettings",
@@ -27,9 +33,14 @@ __all__ = [
     "RetrySettings",
     "RunSettings",
     "ServeSettings",
+    "Shape",
     "SparkSettings",
     "Table",
+    "TableShape",
     "Tables",
+    "every_leaf",
+    "shape_at",
+    "shape_of",
 ]
 
 _KEPT = ByteCount(64 * 2**20)
@@ -300,3 +311,82 @@ class Tables(Table):
     log: LogSettings = field(default_factory=LogSettings)
     errors: ErrorSettings = field(default_factory=ErrorSettings)
     operators: Mapping[str, OperatorSettings] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A single value, by its annotation."""
+
+    hint: Any
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be none."""
+        return get_origin(self.hint) in (Union, types.UnionType) and type(None) in get_args(self.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A table with known settings."""
+
+    table: type[Table]
+
+    @property
+    def members(self) -> dict[str, Shape]:
+        """The shape of each setting."""
+        table: Any = self.table
+        return _members(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A table with any names, and what each of them has; None for any values and tables."""
+
+    inner: Shape | None
+
+
+Shape: TypeAlias = Leaf | TableShape | Entries
+
+
+@cache
+def _members(table: Any) -> dict[str, Shape]:
+    hints = get_type_hints(table)
+    return {it.name: shape_of(hints[it.name]) for it in fields(table)}
+
+
+def shape_of(hint: Any) -> Shape:
+    """Return the shape of the values of an annotation."""
+    for kind in kinds_of(hint):
+        if is_dataclass(kind) and isinstance(kind, type) and issubclass(kind, Table):
+            return TableShape(kind)
+        if get_origin(kind) is Mapping:
+            inner = get_args(kind)[1]
+            return Entries(None if inner is Any else shape_of(inner))
+    return Leaf(hint)
+
+
+def shape_at(path: Path) -> Shape | None:
+    """Return the shape of a setting or table; None if nothing has this name."""
+    shape: Shape | None = TableShape(Tables)
+    for name in path:
+        match shape:
+            case TableShape():
+                shape = shape.members.get(name)
+            case Entries(inner):
+                shape = inner
+            case _:
+                return None
+    return shape
+
+
+def every_leaf(shape: TableShape, path: Path = ()) -> Iterator[tuple[Path, Leaf | Entries]]:
+    """Yield every setting with a fixed name, as it stands in the tables."""
+    for name, member in shape.members.items():
+        if isinstance(member, TableShape):
+            yield from every_leaf(member, (*path, name))
+        elif not (isinstance(member, Entries) and isinstance(member.inner, TableShape)):
+            yield (*path, name), member
+
+
+WHOLE = TableShape(Tables)
+"""The shape of the whole configuration."""

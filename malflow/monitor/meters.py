@@ -1,4 +1,4 @@
-"""The measurements that a monitor takes from a run's events and progress."""
+"""The measurements that a monitor takes of a run, and whether the run is alive and ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from malflow.events import Event, Rescaled, SnapshotCommitted, SnapshotFailed, T
 from malflow.runtime.progress.progress import Progress
 from malflow.runtime.progress.time_table import TimeTable
 
-__all__ = ["SECONDS", "Buckets", "Distribution", "Meters", "Times"]
+__all__ = [
+    "SECONDS",
+    "Buckets",
+    "Distribution",
+    "Meters",
+    "Times",
+    "is_alive",
+    "is_ready",
+]
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 """The upper bounds of buckets of durations, in seconds; one more bucket holds longer durations."""
@@ -163,3 +171,40 @@ class Times:
             kept = {name: old for name, old in self._grew.items() if name in grew and old[0] == grew[name][0]}
             self._last, self._grew = found, grew | kept
         self._asked_at = time.monotonic()
+
+
+_LONGEST_TICK: Final = 60.0
+"""The most seconds since the last tick of a live run. Half of it lets a probe restart runs with slow external calls,
+double leaves a hung one for another minute."""
+
+_INTERVALS: Final = 3
+"""The number of snapshot intervals for which a record may be in no snapshot."""
+
+
+def is_alive(progress: Progress, meters: Meters) -> bool:
+    """Whether a run does not hang: its last tick ended less than a minute ago, or it has a reason to wait.
+
+    Args:
+        progress: its progress.
+        meters: the measurements of its monitor.
+    """
+    match progress.status:
+        case "running" | "stopping":
+            return time.monotonic() - meters.tick_at < _LONGEST_TICK
+        case "starting" | "resting" | "blocked" | "restarting" | "ended":
+            return True
+        case _:
+            return False
+
+
+def is_ready(progress: Progress, meters: Meters) -> bool:
+    """Whether a run has its state, is alive, and has no record that has waited too long for a snapshot.
+
+    Args:
+        progress: its progress.
+        meters: the measurements of its monitor.
+    """
+    if progress.status not in ("running", "resting") or not is_alive(progress, meters):
+        return False
+    unsaved, interval = meters.unsaved_since, progress.snapshot_interval
+    return unsaved is None or interval is None or time.monotonic() - unsaved < _INTERVALS * interval

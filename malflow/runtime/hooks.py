@@ -33,7 +33,7 @@ def _monitored(own: Sequence[Listener]) -> Sequence[Listener]:
     if not os.environ.get("MALFLOW_CONTROL"):
         return own
     # few programs need the monitor, which stands above the runtimes
-    monitored: Addition = import_module("malflow.monitor.environment").monitored
+    monitored: Addition = import_module("malflow.monitor.monitor").monitored
     return monitored(own)
 
 

@@ -68,7 +68,7 @@ from aiohttp import web
 
 from malflow.monitor.asks import ACTS, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
 from malflow.monitor.documents import Document, as_answer, document, refusal
-from malflow.monitor.health import is_alive, is_ready
+from malflow.monitor.meters import is_alive, is_ready
 from malflow.monitor.prometheus import exposition
 from malflow.serve.files import page_files
 from malflow.serve.guard import HEADERS, Guard, Handler, refused

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.config import load, schema, settings_document, shown_settings, toml_text
-from malflow.config.schema import description
-from malflow.config.shapes import WHOLE, Entries, TableShape
-from malflow.config.tables import RunSettings, SparkSettings
+from malflow.config.documents import description
+from malflow.config.tables import WHOLE, Entries, RunSettings, SparkSettings, TableShape
 
 TEXTS = st.text(st.sampled_from("ab\"'\\${}\n\t é "), max_size=8)
 SETTINGS = st.fixed_dictionaries(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow.config import check, load, shown_settings
-from malflow.config.key_lines import KeyLines
+from malflow.config.files import KeyLines
 
 
 def test_the_nearest_file_upwards_is_read_and_only_that(tmp_path: Path) -> None:

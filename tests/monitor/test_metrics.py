@@ -27,8 +27,7 @@ from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import GraphError
 from malflow.events import SnapshotFailed, TickFinished
 from malflow.monitor import Monitor
-from malflow.monitor.health import is_alive, is_ready
-from malflow.monitor.meters import SECONDS, Distribution, Meters, Times
+from malflow.monitor.meters import SECONDS, Distribution, Meters, Times, is_alive, is_ready
 from malflow.monitor.metrics import COMMON, METRICS, Reading
 from malflow.monitor.opentelemetry import Telemetry, instrument_name
 from malflow.monitor.prometheus import exposition

@@ -42,7 +42,7 @@ CONFIG_BUGS = [
     Bug(
         "a key in a text of several lines has a line of its own",
         "lines are searched for keys",
-        "config/key_lines.py",
+        "config/files.py",
         '    r\'"""(?:[^"\\\\]|\\\\.|"(?!""))*"{3,5}\'\n    r"|',
         '    r"',
         (f"{_FILES}::test_lines_of_keys_in_a_hard_file",),
@@ -83,7 +83,7 @@ CONFIG_BUGS = [
     Bug(
         "the words of a constructor show a secret",
         "its messages are ours",
-        "config/checks.py",
+        "config/loading.py",
         "    return redacted(error.reason, secrets)",
         "    return f'{error.reason} {entry.value}'",
         (f"{_SECRETS}::test_no_fault_shows_a_secret",),
@@ -99,7 +99,7 @@ CONFIG_BUGS = [
     Bug(
         "a pinned persistence can be given other options",
         "only its own name is pinned",
-        "config/building.py",
+        "config/settings.py",
         '            paths += [("run", "job"), ("persistence",)]\n',
         '            paths += [("run", "job")]\n',
         (f"{_RUNTIMES}::test_a_pinned_option_names_both_places",),
@@ -107,7 +107,7 @@ CONFIG_BUGS = [
     Bug(
         "a store with another option loses the rest of the code's",
         "a backend is made of the settings",
-        "config/building.py",
+        "config/settings.py",
         "        return persistence.replaced(**stored)\n",
         '        return FsspecBackend(**{"url": persistence.arguments["url"], **stored})\n',
         (f"{_RUNTIMES}::test_settings_lie_over_the_options_of_the_code",),
@@ -115,7 +115,7 @@ CONFIG_BUGS = [
     Bug(
         "one thread's worker becomes Spark's only one",
         "options are carried over",
-        "config/building.py",
+        "config/settings.py",
         '        del given["parallelism"]\n',
         "        pass\n",
         (f"{_RUNTIMES}::test_a_script_moves_to_another_runtime",),
@@ -147,7 +147,7 @@ CONFIG_BUGS = [
     Bug(
         "a job that is named on the command line, without a store, has no effect",
         "a file may name one",
-        "config/building.py",
+        "config/settings.py",
         ' or job[-1].origin.layer == "override"',
         "",
         (f"{_COMMANDS}::test_fault_that_only_the_flow_shows",),

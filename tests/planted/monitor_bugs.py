@@ -205,7 +205,7 @@ MONITOR_BUGS = [
     Bug(
         "the environment adds a second monitor",
         "one more does no harm",
-        "monitor/environment.py",
+        "monitor/monitor.py",
         "return own if any(isinstance(it, Monitor) for it in own) else",
         "return",
         (f"{_OF_RUNS}::test_the_environment_asks_for_a_monitor",),

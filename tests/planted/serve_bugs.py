@@ -72,7 +72,7 @@ SERVE_BUGS = [
     Bug(
         "a run is ready, no matter how old its snapshot is",
         "a run that processes records is healthy",
-        "monitor/health.py",
+        "monitor/meters.py",
         "return unsaved is None or interval is None or time.monotonic() - unsaved < _INTERVALS * interval",
         "return True",
         (f"{_METRICS}::test_records_that_no_snapshot_contains_are_no_readiness",),
