@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from malflow.cli import cli
-from malflow.cli.documents import KEYS
-from malflow.cli.exits import Exit
-from malflow.cli.options import NUMBER
+from malflow.cli.output.documents import KEYS
+from malflow.cli.output.exits import Exit
+from malflow.cli.output.options import NUMBER
 
 PAGE = Path(__file__).parent / "command_line.md"
 COMMON = ("quiet", "verbose", "as_json", "traceback", "color")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from malflow.cli.exits import Exit
+from malflow.cli.output.exits import Exit
 from malflow.sources import CronSource
 from tests.test_readme import BLOCK, ROOT
 

@@ -10,30 +10,30 @@ import sys
 
 import click
 
-from malflow.cli.exits import Exit, exit_code
 from malflow.cli.groups import LazyGroup
-from malflow.cli.output import Output
+from malflow.cli.output.exits import Exit, exit_code
+from malflow.cli.output.output import Output
 from malflow.version import __version__
 
 __all__ = ["cli", "main"]
 
 _COMMANDS = {
-    "run": ("malflow.cli.run:run", "Run a flow."),
-    "check": ("malflow.cli.check:check", "Build a flow without running it, and list its mistakes."),
-    "plan": ("malflow.cli.plan:plan", "Show the effect of a start on a job's state, without starting."),
-    "graph": ("malflow.cli.graph:graph", "Draw a flow without running it."),
-    "ps": ("malflow.cli.ps:ps", "List the runs on this machine."),
-    "top": ("malflow.cli.top:top", "Watch a run."),
-    "why": ("malflow.cli.why:why", "Say why nothing comes out of a run."),
-    "stop": ("malflow.cli.stop:stop", "Stop a run."),
-    "rescale": ("malflow.cli.rescale:rescale", "Change the number of workers of a run."),
-    "snapshots": ("malflow.cli.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),
-    "state": ("malflow.cli.state:state", "Read the stored state of a job."),
-    "errors": ("malflow.cli.errors:errors", "List, replay and remove dead letters."),
-    "config": ("malflow.cli.config:config", "Show and check the configuration of a flow."),
-    "plugins": ("malflow.cli.plugins:plugins", "List connectors and commands that are installed."),
-    "new": ("malflow.cli.new:new", "Make a new project."),
-    "completion": ("malflow.cli.completion:completion", "Print the completion of a shell."),
+    "run": ("malflow.cli.commands.run:run", "Run a flow."),
+    "check": ("malflow.cli.commands.check:check", "Build a flow without running it, and list its mistakes."),
+    "plan": ("malflow.cli.commands.plan:plan", "Show the effect of a start on a job's state, without starting."),
+    "graph": ("malflow.cli.commands.graph:graph", "Draw a flow without running it."),
+    "ps": ("malflow.cli.commands.runs:ps", "List the runs on this machine."),
+    "top": ("malflow.cli.commands.top:top", "Watch a run."),
+    "why": ("malflow.cli.commands.runs:why", "Say why nothing comes out of a run."),
+    "stop": ("malflow.cli.commands.runs:stop", "Stop a run."),
+    "rescale": ("malflow.cli.commands.runs:rescale", "Change the number of workers of a run."),
+    "snapshots": ("malflow.cli.commands.snapshots:snapshots", "List, check, compare, restore and delete snapshots."),
+    "state": ("malflow.cli.commands.state:state", "Read the stored state of a job."),
+    "errors": ("malflow.cli.commands.errors:errors", "List, replay and remove dead letters."),
+    "config": ("malflow.cli.commands.config:config", "Show and check the configuration of a flow."),
+    "plugins": ("malflow.cli.commands.plugins:plugins", "List connectors and commands that are installed."),
+    "new": ("malflow.cli.commands.new:new", "Make a new project."),
+    "completion": ("malflow.cli.commands.plugins:completion", "Print the completion of a shell."),
 }
 
 
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        from malflow.cli.error_report import end_of_output  # noqa: PLC0415 - few commands need it
+        from malflow.cli.output.error_report import end_of_output  # noqa: PLC0415 - few commands need it
 
         end_of_output()
         code = Exit.BROKEN_PIPE
@@ -136,8 +136,8 @@ def _usage(error: click.ClickException) -> dict[str, object]:
 
 
 def _told(error: Exception, output: Output) -> int:
-    from malflow.cli.error_report import report  # noqa: PLC0415 - `malflow --help` needs none
-    from malflow.cli.exits import Leave  # noqa: PLC0415 - as there
+    from malflow.cli.output.error_report import report  # noqa: PLC0415 - `malflow --help` needs none
+    from malflow.cli.output.exits import Leave  # noqa: PLC0415 - as there
 
     if not isinstance(error, Leave):
         report(error, output)

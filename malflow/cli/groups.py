@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from malflow.cli.exits import CommandError, Exit
+from malflow.cli.output.exits import CommandError, Exit
 from malflow.words import did_you_mean, error_line
 
 __all__ = ["GROUP", "LazyGroup", "OrderedGroup"]

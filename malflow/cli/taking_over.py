@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from malflow.cli.exits import CommandError, Exit, Leave
-from malflow.cli.output import Output
+from malflow.cli.output.exits import CommandError, Exit, Leave
+from malflow.cli.output.output import Output
 from malflow.monitor import client
 from malflow.monitor.client import FoundRun
 from malflow.runtime.options import RunOptions

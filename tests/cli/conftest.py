@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from malflow.cli import main
-from malflow.cli.documents import KEYS
+from malflow.cli.output.documents import KEYS
 
 ROOT = Path(__file__).parents[2]
 

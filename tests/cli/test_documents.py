@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from malflow.cli.documents import KEYS
+from malflow.cli.output.documents import KEYS
 
 PINNED = """
 run_started: flow at runtime parallelism persistence snapshot keys restarts

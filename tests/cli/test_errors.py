@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
-from malflow.cli.output import Output
-from malflow.cli.replaying import ReplayingListener
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.connectors.http import HttpSink
 from malflow.sinks import SinkOwner, StatelessSink, VecSink
 from malflow.sinks.transactional import DroppedTransaction

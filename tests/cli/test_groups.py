@@ -14,8 +14,8 @@ import pytest
 
 from malflow.cli import cli
 from malflow.cli.groups import LazyGroup
-from malflow.cli.output import Output, is_colored
-from malflow.cli.terminal import write_table
+from malflow.cli.output.output import Output, is_colored
+from malflow.cli.output.texts import write_table
 from tests.cli.conftest import Malflow, environment
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_plugins(malflow: Malflow, monkeypatch: pytest.MonkeyPatch) -> None:
             : 1 + (group != "malflow.sinks")
         ]
 
-    monkeypatch.setattr("malflow.cli.plugins.entry_points", found)
+    monkeypatch.setattr("malflow.cli.commands.plugins.entry_points", found)
     documents = [json.loads(line) for line in malflow("plugins", "--json").out.splitlines()]
     assert [(it["name"], it["type"], it["loads"]) for it in documents[:2]] == [
         ("csv", "source of files", True),

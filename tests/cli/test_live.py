@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from malflow.cli import live_view
-from malflow.cli.bars import Bars
-from malflow.cli.glyphs import bar
-from malflow.cli.live_area import LiveArea, terminal_below
+from malflow.cli.output import live as live_view
+from malflow.cli.output.live import LiveArea, terminal_below
+from malflow.cli.output.screens import Bars
+from malflow.cli.output.texts import bar
 from tests.cli.conftest import Malflow, Script, environment
 from tests.cli.terminals import seen, terminal
 

@@ -189,9 +189,10 @@ def test_help_imports_click_and_no_more() -> None:
     more = {it for it in helped - bare - click if not it.startswith("click.")}
     assert {it for it in more if it.split(".")[0] not in sys.stdlib_module_names} == {
         "malflow.cli",
-        "malflow.cli.exits",
         "malflow.cli.groups",
         "malflow.cli.output",
+        "malflow.cli.output.exits",
+        "malflow.cli.output.output",
     }
     assert not {it.split(".")[0] for it in helped} & {"rich", "fsspec", "asyncio", "http", "tomllib", "sqlite3"}
     assert not {it.split(".")[0] for it in bare} & {"click", "rich", "asyncio", "http", "tomllib"}

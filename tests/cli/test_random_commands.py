@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from malflow.cli.exits import Exit
+from malflow.cli.output.exits import Exit
 from tests.cli.conftest import Malflow, Script
 
 COMMANDS = "run check snapshots state plugins completion ls show verify diff restore rm get keys"

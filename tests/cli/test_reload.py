@@ -16,9 +16,8 @@ from pathlib import Path
 import click
 import pytest
 
-from malflow.cli.modules import changed_names, modules_in
-from malflow.cli.reload import given_to
-from malflow.cli.run import run
+from malflow.cli.commands.run import run
+from malflow.cli.running.reload import changed_names, given_to, modules_in
 from malflow.snapshot import FsspecBackend, read_state
 from tests.cli.conftest import Script, environment
 from tests.cli.terminals import terminal

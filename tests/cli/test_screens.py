@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.cli.screens import About, screen_of
+from malflow.cli.output.screens import About, screen_of
 from malflow.drawing.text import width
 from malflow.monitor.documents import RunFacts, progress_document, time_document, why_document
 from malflow.monitor.history import Rates

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from malflow import StreamProvider
-from malflow.cli.output import Output
-from malflow.cli.replaying import ReplayingListener
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.connectors.sql import SqlSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.testing import ScriptedSource

@@ -15,7 +15,7 @@ COMMAND_BUGS = [
     Bug(
         "a script is not the main module",
         "its classes can't be pickled, and its guard hides the run",
-        "cli/script.py",
+        "cli/running/script.py",
         '    sys.modules["__main__"] = module\n',
         "",
         (f"{_RUN}::test_script_is_what_it_is_under_python",),
@@ -23,7 +23,7 @@ COMMAND_BUGS = [
     Bug(
         "an import runs the flow",
         "what is named runs twice, the first time with the script's options",
-        "cli/script.py",
+        "cli/running/script.py",
         "    calls.imports = True\n",
         "",
         (f"{_RUN}::test_name_in_a_script",),
@@ -31,7 +31,7 @@ COMMAND_BUGS = [
     Bug(
         "processes that a script forks are commands",
         "the hook is copied by a fork",
-        "cli/script.py",
+        "cli/running/script.py",
         "        if not self.descendants.is_here:\n            return runtime",
         "        if False:\n            return runtime",
         (f"{_PROCESSES}::test_children_of_a_script_are_not_touched",),
@@ -39,7 +39,7 @@ COMMAND_BUGS = [
     Bug(
         "a mistake is forgotten if the script catches it",
         "a command that did nothing ends with 0",
-        "cli/run.py",
+        "cli/commands/run.py",
         "        if self._refusal is not None:\n            raise self._refusal\n",
         "",
         (f"{_RUN}::test_mistake_that_the_script_catches",),
@@ -47,7 +47,7 @@ COMMAND_BUGS = [
     Bug(
         "errors of threads are left to Python",
         "the exit code is 0",
-        "cli/run.py",
+        "cli/commands/run.py",
         "            self._session.code = exit_code(error)\n",
         "            self._session.code = 0\n",
         (f"{_RUN}::test_error",),
@@ -55,7 +55,7 @@ COMMAND_BUGS = [
     Bug(
         "a check waits for the script's threads",
         "they wait for a run that never comes",
-        "cli/inspection.py",
+        "cli/running/inspection.py",
         "    if _is_waited_for():\n        end_process(inspection.code)\n",
         "",
         (f"{_CHECK}::test_command_ends_whatever_the_script_waits_for",),

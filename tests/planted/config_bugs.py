@@ -155,7 +155,7 @@ CONFIG_BUGS = [
     Bug(
         "a command reads the configuration of this folder",
         "scripts are often here",
-        "cli/configuration.py",
+        "cli/running/configuration.py",
         "target.file.resolve().parent",
         "Path()",
         (f"{_COMMANDS}::test_run_has_what_config_shows",),
@@ -163,7 +163,7 @@ CONFIG_BUGS = [
     Bug(
         "an option that nobody typed hides the file",
         "it has a value: its default",
-        "cli/configuration.py",
+        "cli/running/configuration.py",
         " or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE",
         "",
         (f"{_COMMANDS}::test_run_has_what_config_shows",),
@@ -171,7 +171,7 @@ CONFIG_BUGS = [
     Bug(
         "a setting that is given twice has one of the values",
         "the last one wins",
-        "cli/configuration.py",
+        "cli/running/configuration.py",
         '        if key in found:\n            raise click.UsageError(f"--{name} and',
         '        if False:\n            raise click.UsageError(f"--{name} and',
         (f"{_COMMANDS}::test_option_of_a_command_hides_all_others",),
@@ -179,7 +179,7 @@ CONFIG_BUGS = [
     Bug(
         "a wrong configuration is an error without a code of its own",
         "it is a ValueError",
-        "cli/exits.py",
+        "cli/output/exits.py",
         "    (ConfigError, Exit.CONFIGURATION),\n",
         "",
         (f"{_COMMANDS}::test_fault_ends_each_command_before_the_script_runs",),
@@ -187,7 +187,7 @@ CONFIG_BUGS = [
     Bug(
         "the settings that are shown lack those of the code",
         "a file was read",
-        "cli/config.py",
+        "cli/commands/config.py",
         "shown(with_defaults(settings, runtime, name).over(runtime))",
         "shown(with_defaults(settings, runtime, name))",
         (f"{_COMMANDS}::test_code_is_shown_with_its_place",),
@@ -195,7 +195,7 @@ CONFIG_BUGS = [
     Bug(
         "a check ends at the options, and never looks for the operators",
         "the first error is raised",
-        "cli/config.py",
+        "cli/commands/config.py",
         "            found += error.faults\n",
         "            return [*error.faults]\n",
         (f"{_COMMANDS}::test_all_faults_of_a_flow_at_once",),

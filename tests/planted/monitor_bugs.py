@@ -189,7 +189,7 @@ MONITOR_BUGS = [
     Bug(
         "a name breaks the table of runs",
         "a cell is a line",
-        "cli/terminal.py",
+        "cli/output/texts.py",
         "[safe_line(cell) for cell in row]",
         "[*row]",
         ("tests/monitor/test_commands.py::test_hostile_texts_in_files_are_text_on_the_terminal",),
@@ -197,7 +197,7 @@ MONITOR_BUGS = [
     Bug(
         "a run that has failed was stopped",
         "who is gone has ended",
-        "cli/stop.py",
+        "cli/commands/runs.py",
         '    if status != "ended":',
         "    if False:",
         ("tests/monitor/test_commands.py::test_a_stop_that_takes_longer_and_a_run_that_fails",),

@@ -14,7 +14,7 @@ PROJECT_BUGS = [
     Bug(
         "a folder with only hidden files counts as empty",
         "hidden files are not part of the project",
-        "cli/new.py",
+        "cli/commands/new.py",
         "any(folder.iterdir())",
         'any(folder.glob("[!.]*"))',
         (f"{_NEW}::test_folder_that_is_in_use",),
@@ -22,7 +22,7 @@ PROJECT_BUGS = [
     Bug(
         "the file with the secrets has the default permissions",
         "nobody else uses the machine",
-        "cli/new.py",
+        "cli/commands/new.py",
         '0o600 if place.name == ".env" else 0o666',
         "0o666",
         (f"{_NEW}::test_secrets_of_a_project",),
@@ -30,7 +30,7 @@ PROJECT_BUGS = [
     Bug(
         "the end of a condition ends the outer ones, too",
         "conditions are not nested",
-        "cli/project.py",
+        "cli/commands/new.py",
         "            chosen.pop()\n",
         "            chosen = [True]\n",
         (f"{_DEPLOYMENT}::test_manifest_has_the_official_schema",),
@@ -38,7 +38,7 @@ PROJECT_BUGS = [
     Bug(
         "a policy is proposed even where none is possible",
         "every operator takes a policy",
-        "cli/narrator.py",
+        "cli/output/narrator.py",
         'if not any(getattr(it, "on_error", None) is not None for it in nodes) or not',
         "if not",
         (f"{_RUN}::test_policy_is_proposed_where_one_can_be",),

@@ -38,7 +38,7 @@ TERMINAL_BUGS = [
     Bug(
         "a wrapped line counts as one row",
         "terminals keep their width",
-        "cli/live_area.py",
+        "cli/output/live.py",
         "rows = sum(max(1, -(-width // columns)) for width in self._drawn)",
         "rows = len(self._drawn)",
         (f"{_OF_LIVE}::test_lines_that_a_narrower_terminal_has_wrapped_are_removed",),
@@ -46,7 +46,7 @@ TERMINAL_BUGS = [
     Bug(
         "the area is drawn in the middle of the script's line",
         "all output ends with a line break",
-        "cli/live_area.py",
+        "cli/output/live.py",
         "if self._is_gone or self._is_within_line or self._is_still:",
         "if self._is_gone or self._is_still:",
         (f"{_OF_LIVE}::test_the_area_is_below_all_that_is_written",),
@@ -54,7 +54,7 @@ TERMINAL_BUGS = [
     Bug(
         "a changed module is not noticed",
         "only new and removed modules matter",
-        "cli/modules.py",
+        "cli/running/reload.py",
         "if before.get(it) != now.get(it)",
         "if it not in before or it not in now",
         (f"{_OF_RELOAD}::test_modules_below_a_folder",),

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from malflow import MultiProcessRuntime, SingleThreadRuntime, StreamProvider
-from malflow.cli.signals import signals_stop_runs
+from malflow.cli.running.signals import signals_stop_runs
 from malflow.runtime.process_state import signals_stop
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource

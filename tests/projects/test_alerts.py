@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from malflow.cli.dashboard import metrics_of
-from malflow.cli.project import project_files
+from malflow.cli.commands.new import metrics_of, project_files
 from malflow.monitor.metrics import METRICS
 from tests.kit.waiting import wait_until
 from tests.projects.faulty_runs import FAULTS, FaultyRuns

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from malflow.cli.project import TEMPLATES, project_files
+from malflow.cli.commands.new import TEMPLATES, project_files
 from tests.projects.conftest import Make
 from tests.projects.image import instructions
 

@@ -17,8 +17,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.cli.exits import CommandError
-from malflow.cli.project import TEMPLATES, checked_name, project_files
+from malflow.cli.commands.new import TEMPLATES, checked_name, project_files
+from malflow.cli.output.exits import CommandError
 from tests.cli.conftest import Malflow
 from tests.projects.conftest import Make
 

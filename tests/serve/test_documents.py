@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.cli.documents import KEYS
+from malflow.cli.output.documents import KEYS
 from malflow.monitor import Monitor
 from malflow.monitor.asks import QUESTIONS
 from malflow.serve import Page

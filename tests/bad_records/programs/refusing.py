@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.cli.output import Output
-from malflow.cli.replaying import ReplayingListener
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.snapshot import FsspecBackend
 from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once

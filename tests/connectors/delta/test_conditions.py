@@ -11,8 +11,8 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
-from malflow.cli.output import Output
-from malflow.cli.replaying import ReplayingListener
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.connectors.delta import DeltaSink
 from malflow.failures import ErrorPolicy
 from malflow.snapshot import dead_letters

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it does not 
 )
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.cli.output import Output
-from malflow.cli.replaying import ReplayingListener
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.snapshot import dead_letters
 from malflow.testing import ScriptedSource, assert_sink, assert_source
 from malflow.testing.refusal_laws import REFUSAL_LAWS

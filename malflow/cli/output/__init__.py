@@ -1,0 +1,1 @@
+"""What commands write: tables, screens, documents, logs and errors."""

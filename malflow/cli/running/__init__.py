@@ -1,0 +1,1 @@
+"""How ``malflow run`` runs a script: found, adapted, configured, watched and served."""
