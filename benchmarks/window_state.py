@@ -26,7 +26,7 @@ from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.files.data_file import compress, encode_delta
 from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourcePartition
 from malflow.states.keyed import Delta, StateDelta
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.windows import session, sliding, tumbling
 
 SECTIONS = ("memory", "once", "delta")

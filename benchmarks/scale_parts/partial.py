@@ -19,7 +19,7 @@ from malflow.runtime.spark.session.session import leave_session, make_session
 from malflow.runtime.transport.chunks import Chunk, ChunkBuffer
 from malflow.sinks import StatelessSink
 from malflow.sources import StatefulSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.windows import tumbling
 
 __all__ = ["measure_rate", "measure_work"]

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from malflow.errors import MissingDependency
 
 if TYPE_CHECKING:
-    from malflow.testing.crash import Crash
     from malflow.testing.exactly_once import assert_exactly_once
-    from malflow.testing.faults import Call, Fault, FaultyFileSystem
+    from malflow.testing.faults import Call, Crash, Fault, FaultyFileSystem
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
     from malflow.testing.sink_laws import assert_sink
     from malflow.testing.source_laws import assert_source
@@ -52,9 +51,8 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "crash": ("Crash",),
     "exactly_once": ("assert_exactly_once",),
-    "faults": ("Call", "Fault", "FaultyFileSystem"),
+    "faults": ("Call", "Crash", "Fault", "FaultyFileSystem"),
     "sink_laws": ("assert_sink",),
     "source_laws": ("assert_source",),
     "store_laws": ("assert_store",),

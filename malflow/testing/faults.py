@@ -1,4 +1,4 @@
-"""A file system with faults injected at chosen operations."""
+"""A file system with faults injected at chosen operations, and a simulated process crash."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from typing import Any, NamedTuple
 from fsspec import AbstractFileSystem
 
 from malflow.errors import GraphError
-from malflow.testing.crash import Crash
 
-__all__ = ["KINDS", "Call", "Fault", "FaultyFileSystem", "Throttled"]
+__all__ = [
+    "KINDS",
+    "Call",
+    "Crash",
+    "Fault",
+    "FaultyFileSystem",
+    "Throttled",
+]
+
+
+class Crash(BaseException):
+    """A simulated process crash. It is not an `Exception`. ``except Exception`` thus does not swallow it."""
+
 
 _EVERY = ("write", "read", "list", "delete")
 

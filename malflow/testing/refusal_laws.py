@@ -17,7 +17,7 @@ from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.history import snapshots
 from malflow.snapshot.reading import dead_letters
 from malflow.streams.stream import StreamProvider
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 from malflow.testing.laws import Laws
 from malflow.testing.scripted import PAUSE, ScriptedSource
 

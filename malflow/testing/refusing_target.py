@@ -9,7 +9,7 @@ from malflow.errors import RecordsRefused
 from malflow.message import DataMessage
 from malflow.sinks.transactional import Divided, Refused, SinkOwner, TransactionalSinkImpl
 from malflow.states.keyed import copied
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 from malflow.words import short_repr
 
 __all__ = ["CrashPlan", "Handle", "Record", "RefusingTarget"]

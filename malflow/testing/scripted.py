@@ -12,7 +12,7 @@ from malflow.checks import is_number
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 from malflow.words import short_repr
 
 __all__ = ["CRASH", "END", "PAUSE", "Mark", "Pause", "ScriptedPart", "ScriptedSource", "Timed"]

@@ -22,9 +22,8 @@ from malflow.sinks.contract import StatelessSink
 from malflow.sinks.transactional import SinkOwner, TransactionalSinkImpl, is_transactional
 from malflow.snapshot.backend import FsspecBackend
 from malflow.streams.stream import StreamProvider
-from malflow.testing.crash import Crash
-from malflow.testing.laws import Laws, in_a_thread
-from malflow.testing.likeness import likeness
+from malflow.testing.faults import Crash
+from malflow.testing.laws import Laws, in_a_thread, likeness
 from malflow.testing.refusal_laws import REFUSAL_LAWS, check_refusals
 from malflow.testing.scripted import PAUSE, ScriptedSource
 from malflow.testing.share_laws import SHARE_LAWS, check_shares

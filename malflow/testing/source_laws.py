@@ -21,9 +21,8 @@ from malflow.sinks.vec import VecSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, poll_until
 from malflow.streams.stream import StreamProvider
-from malflow.testing.driven_run import DrivenRun
-from malflow.testing.laws import Laws
-from malflow.testing.likeness import likeness
+from malflow.testing.driven import DrivenRun
+from malflow.testing.laws import Laws, likeness
 from malflow.words import plural, short_repr
 
 if TYPE_CHECKING:

@@ -26,11 +26,10 @@ from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.reading import dead_letters
 from malflow.streams.stream import StreamProvider
-from malflow.testing.crash import Crash
-from malflow.testing.driven_processes import DrivenProcesses
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenProcesses, DrivenRun
+from malflow.testing.faults import Crash
 from malflow.testing.inputs import Feed, FeedRecord
-from malflow.testing.likeness import likeness
+from malflow.testing.laws import likeness
 from malflow.testing.refusing_target import CrashPlan, Record, RefusingTarget
 from malflow.testing.schedules import CRASHES, Event, Schedule
 from malflow.words import short_repr

@@ -17,7 +17,7 @@ from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, MsgpackCodec, dead_letters
 from malflow.sources import SingleIteratorSource
 from malflow.testing import PAUSE, ScriptedSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.bad_records.operators import Rude
 from tests.kit.memory_store import MemoryStore

@@ -15,7 +15,7 @@ from malflow.failures import Failure, Replay
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.testing import ScriptedSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.memory_store import MemoryStore
 

@@ -25,7 +25,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource, assert_exactly_once
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.inputs import Feed, feed_of
 from malflow.testing.trial import built
 from tests.bad_records.operators import OPERATORS, Item

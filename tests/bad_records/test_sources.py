@@ -24,7 +24,7 @@ from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, dead_letters, read_state
 from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourceImpl
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.memory_store import MemoryStore
 

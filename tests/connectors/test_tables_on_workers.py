@@ -31,7 +31,7 @@ from malflow.sinks import Share, SinkOwner
 from malflow.snapshot import FsspecBackend
 from malflow.store.opening import open_store
 from malflow.testing import ScriptedSource
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 from tests.spark.test_distributed_sinks import KEYS, PARTS, POINTS, SIZE, Pieces, assert_once, count, paused, plans
 

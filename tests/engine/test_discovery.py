@@ -11,7 +11,7 @@ import pytest
 from malflow import StreamProvider, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.kit.driving import compiled
 from tests.kit.ticking import HandClock, Polls
 

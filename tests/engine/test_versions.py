@@ -10,7 +10,7 @@ import pytest
 from malflow import ExpireMap, GraphError, OperatorError, SnapshotError
 from malflow.engine.plan import Program
 from malflow.sources import SingleIteratorSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.kit.driving import Store, compiled
 
 Build = Callable[[Any], Any]

@@ -11,7 +11,7 @@ from malflow.engine.plan import Program, compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.states.keyed import KeyedState
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 
 __all__ = ["Store", "compiled", "finish", "run_of"]
 

@@ -23,7 +23,7 @@ from malflow.snapshot import FsspecBackend, fsck
 from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.store.contract import KeyExists, KeyMissing
 from malflow.store.local import LocalStore
-from malflow.testing.driven_processes import DrivenProcesses
+from malflow.testing.driven import DrivenProcesses
 from malflow.testing.inputs import Feed, FeedRecord
 from malflow.testing.shared_count import SharedCount
 from malflow.testing.trial import built

@@ -16,7 +16,7 @@ from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.sources import SingleIteratorSource, StatelessSource
 from malflow.states.kinds import StateSpec
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.windows import FOREVER, CountWindows, Timing
 from tests.properties import functions, script
 from tests.properties.interpreter import owned

@@ -18,7 +18,7 @@ from malflow.sources import StatefulSource
 from malflow.sources.contract import StatefulSourcePartition
 from malflow.states.kinds import StateSpec
 from malflow.streams.stream import StreamProvider
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.recovery.scenario import Observed, Violation
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from malflow.errors import RunFailed, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.protocol.manifest import manifest_key
-from malflow.testing.driven_processes import DrivenProcesses
+from malflow.testing.driven import DrivenProcesses
 from tests.kit.faults import Fault
 from tests.kit.memory_store import MemoryStore
 from tests.kit.shared_list import SharedList

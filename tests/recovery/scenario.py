@@ -32,7 +32,7 @@ from malflow.states.kinds import StateKind, StateSpec
 from malflow.store.contract import Store
 from malflow.store.retry import SystemContext
 from malflow.testing import PAUSE, ScriptedSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.kit.faulty_store import Crash, Faults, FaultyStore
 from tests.kit.memory_store import MemoryStore

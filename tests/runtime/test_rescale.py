@@ -26,7 +26,7 @@ from malflow import (
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.states.keyed import Delta
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.kit.driving import Store, compiled, finish, run_of
 
 pytestmark = pytest.mark.slow

@@ -37,7 +37,7 @@ from malflow.runtime.spark.tasks.stage import StageAttempt
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.snapshot.persistence import Persistence
 from malflow.states import keyed as state
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 
 __all__ = ["Cluster", "Later", "Plan", "settings_at", "simulated"]
 

@@ -42,7 +42,7 @@ from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner
 from malflow.snapshot.protocol import commit as manifests
 from malflow.testing import PAUSE, ScriptedSource
-from malflow.testing.crash import Crash
+from malflow.testing.faults import Crash
 from tests.kit.backends import in_memory
 from tests.kit.counted_files import JsonFiles, read_json_files
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated

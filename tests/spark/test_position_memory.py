@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from malflow.runtime.spark.tasks.polling import PositionMemory
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.conformance.test_confirmations import Tracked, confirmed, reading
 from tests.kit.driving import run_of
 from tests.kit.log import Log

@@ -19,7 +19,7 @@ from malflow.snapshot import FsspecBackend, read_state
 from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.streams.stream import StreamProvider
 from malflow.testing import END, PAUSE, ScriptedSource, assert_exactly_once
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.kit.driving import compiled
 from tests.kit.ticking import WholeTicks
 from tests.tables.model import folded

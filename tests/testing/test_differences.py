@@ -15,7 +15,7 @@ from malflow import StreamProvider
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing.differences import difference
-from malflow.testing.likeness import likeness
+from malflow.testing.laws import likeness
 from malflow.testing.trial import Outcome, State, Written, built
 
 

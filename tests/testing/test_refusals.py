@@ -12,7 +12,7 @@ from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.testing import assert_exactly_once
 from malflow.testing.differences import difference
-from malflow.testing.likeness import likeness
+from malflow.testing.laws import likeness
 from malflow.testing.trial import Outcome, Written, built
 from malflow.windows import tumbling
 

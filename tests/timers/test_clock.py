@@ -12,7 +12,7 @@ from malflow import DataMessage, OperatorError, StatefulLogic
 from malflow.engine.ticks import RunClock
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.running import results_of, source_of, windowed_flow
 

@@ -20,7 +20,7 @@ from malflow.operators.windows.local_aggregate import Accumulated, LocalAggregat
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.testing.scripted import PAUSE, ScriptedSource, Timed
 from malflow.windows import Windows, counting, session, sliding, tumbling
 from tests.kit.driving import compiled

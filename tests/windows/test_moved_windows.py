@@ -13,7 +13,7 @@ from malflow import agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.windows import session, sliding, tumbling
 from tests.kit.driving import Store, compiled, finish
 from tests.windows.model import sliding_windows

@@ -20,7 +20,7 @@ from malflow.operators.epochs.idle_time import moved_on
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource
-from malflow.testing.driven_run import DrivenRun
+from malflow.testing.driven import DrivenRun
 from malflow.windows import Timing, tumbling
 from tests.kit.driving import Store, compiled
 from tests.kit.ticking import PARTS, HandClock, Polls, Step, scripts
