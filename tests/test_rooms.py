@@ -17,6 +17,14 @@ def test_malflow_is_imported_without_the_file_systems() -> None:
     assert not {"fsspec", "s3fs", "asyncio", "tomllib", "malflow.config"}.intersection(modules)
 
 
+@pytest.mark.slow
+def test_a_dataflow_is_built_with_few_modules() -> None:
+    """The coordinator, snapshots, drawings and the configuration are imported when a run needs them."""
+    command = [sys.executable, "-c", LIST_MODULES]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert sum(it.partition(".")[0] == "malflow" for it in modules) <= 140
+
+
 @pytest.mark.parametrize("room", [malflow.sources, malflow.sinks])
 def test_every_name_at_the_door_is_there(room: object) -> None:
     names: list[str] = room.__all__  # type: ignore[attr-defined]
