@@ -15,6 +15,7 @@ import pytest
 from malflow import RestartPolicy, RunFailed, SnapshotError, StreamProvider
 from malflow.events import Restarted, RunFinished, RunStarted
 from malflow.sinks import VecSink
+from malflow.snapshot import snapshots
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once, kept_states
@@ -83,6 +84,23 @@ def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, met
     assert heard.of(RunStarted)[1].snapshot is not None
     assert [(event.restarts, event.error) for event in heard.of(RunFinished)] == [(1, None)]
     assert runtime.progress.restarts == 1
+
+
+@pytest.mark.fault("E21")
+def test_a_restart_goes_on_from_the_latest_snapshot_whatever_the_run_began_with(tmp_path: Path) -> None:
+    dies, heard = Dies("SIGKILL", tmp_path), Heard()
+    backend = at_once(tmp_path / "state")
+    processes(summed(scripted(range(5)), dies, VecSink()), backend, TICK).execute()
+    began = max(it.id for it in snapshots(backend))
+
+    build = summed(scripted(range(SIZE)), dies, VecSink())
+    policy = RestartPolicy(backoff=SOON)
+    processes(build, backend, TICK, restart=policy, listeners=[heard], restore=began).execute()
+    first, second = (event.snapshot for event in heard.of(RunStarted))
+    assert first == began
+    assert second is not None
+    assert second > began
+    assert kept_states(backend, "sum") == TOTALS
 
 
 @pytest.mark.fault("E21")
