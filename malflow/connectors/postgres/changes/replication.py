@@ -167,7 +167,7 @@ _UNHEARD_MILLISECONDS = "30000"
 """How long the system tries to send a status message, a few bytes, before the connection counts as lost."""
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EPOCH_US = 946_684_800_000_000
-"""The microseconds from 1970 to Postgres's epoch, the beginning of 2000."""
+"""The microseconds from 1970 to the beginning of 2000, where the times of Postgres begin."""
 
 _STATUS_SECONDS = 2.0
 """How often a reader reports to the server, even in bursts: the server hangs up on a silent one (wal_sender_timeout).
