@@ -87,7 +87,7 @@ def test_a_run_restarts_when_a_worker_process_dies(tmp_path: Path, how: str, met
 
 
 @pytest.mark.fault("E21")
-def test_a_restart_goes_on_from_the_latest_snapshot_whatever_the_run_began_with(tmp_path: Path) -> None:
+def test_a_restart_of_a_run_with_restore_goes_on_from_the_latest_snapshot(tmp_path: Path) -> None:
     dies, heard = Dies("SIGKILL", tmp_path), Heard()
     backend = at_once(tmp_path / "state")
     processes(summed(scripted(range(5)), dies, VecSink()), backend, TICK).execute()
