@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -18,6 +20,20 @@ from malflow.cli.output.options import NUMBER
 PAGE = Path(__file__).parent / "command_line.md"
 COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
 """The options that all commands have; the page lists them once."""
+SHARED = 3
+"""The number of commands from which on an option with one text is listed once, and only named in each."""
+EXPLAINED = (
+    "FLOW is a script",
+    "JOB is a job's name",
+    "JOB is the job of a run",
+    "PATH-OR-URL is",
+    "A script runs as under",
+    "A script runs up to",
+    "The script runs up to",
+    "Ctrl-C stops the run",
+)
+"""The beginnings of sentences that the head of the page says for all commands."""
+SENTENCE = re.compile(r"(?<=[.)]) (?=[A-Z])")
 
 HEAD = """# Command line
 
@@ -25,43 +41,47 @@ HEAD = """# Command line
 `malflow COMMAND --help` shows the same as this page.
 
 ```sh
-malflow new hello                                # a project: a dataflow that runs, its test, settings, an image
-malflow run flow.py                              # as python flow.py, with a word on what begins, resumes and stops
+malflow new hello                                # a project: a dataflow, its test, settings, an image
+malflow run flow.py                              # as python flow.py
 malflow run flow.py -- --day monday              # with arguments of its own
-malflow run flow.py --persistence state --snapshots 10s       # keeps its state, and resumes from there the next time
+malflow run flow.py --persistence state --snapshots 10s       # keeps its state, and resumes from there
 malflow run flow.py --on processes               # on all cores
 malflow check flow.py                            # its mistakes; nothing runs
 malflow graph flow.py                            # a drawing; nothing runs
 malflow snapshots ls state                       # the stored snapshots
 malflow state get count once state               # the state of a key
-eval "$(malflow completion bash)"                # commands, options and files by the tabulator key
+eval "$(malflow completion bash)"                # completes commands, options and files
 ```
 
-## Any script
+## Arguments
 
-A flow is a script (`flow.py`), a module (`package.module`), or a function or runtime in one
-(`flow.py:build_dataflow`, `package.module:runtime`). A script runs unchanged, as `__main__`, with its own folder
-first on `sys.path`. The command acts inside the script's own `execute()` or `start()`:
+FLOW is a script (`flow.py`), a module (`package.module`), or a function or runtime in one
+(`flow.py:build_dataflow`). A script runs unchanged, as `__main__`, with its own folder first on `sys.path`. The
+command acts inside the script's `execute()` or `start()`:
 
-- `run` lays its options over those of the script's runtime; the script continues after it. A second `execute()`
-  gets the same options. `--call 2` leaves out the first one.
-- `check` and `graph` build the dataflow, and unwind the script at its first call; `flow.py:build_dataflow` avoids
-  running what comes before.
+- `run` replaces options of the script's runtime; the script continues after it. A second `execute()` gets the same
+  options. `--call 2` leaves out the first one.
+- `check`, `plan`, `graph` and `config` run the script up to its first call, with everything before it;
+  `flow.py:build_dataflow` avoids that.
 - A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named
   `build_dataflow`.
 
-With `--on`, a script's dataflow runs on another runtime; options that this one lacks are an error. `stop()`,
-`snapshot()`, `rescale()` and `progress` of the script's own runtime belong to the run.
+With `--on`, the dataflow runs on another runtime; options that it lacks are an error. `stop()`, `snapshot()`,
+`rescale()` and `progress` of the script's own runtime belong to the run.
 
-The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second
-one ends it at once.
+JOB is a run on this machine: a job's name, a pid, or the beginning of a run's id. PATH-OR-URL is the persistence of a
+job, such as `.malflow` or `s3://bucket/state`.
 
-## Errors
-
-An error shows the lines of your own code that lead to it; `--traceback` shows every frame. Under plain
-`python flow.py`, set `MALFLOW_TRACEBACK=full` for malflow's frames in an `OperatorError` or `GraphError`.
+The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one
+ends it at once. An error shows the lines of your own code that lead to it. Under plain `python flow.py`, set
+`MALFLOW_TRACEBACK=full` for malflow's frames too.
 
 ## Options of all commands
+
+"""
+
+HEAD_OF_SHARED = """
+## Options of several commands
 
 """
 
@@ -72,11 +92,10 @@ A script that exits by itself has its own exit code. Codes are never given anoth
 DOCUMENTS = """
 ## JSON
 
-With `--json` a command writes documents, one on a line: results on standard output, and events of a run, its
-log and errors on standard error. Each has `malflow` (the version of the documents, 1) and `kind`. Within a
-major version, keys are added but never renamed. Times are ISO 8601 in UTC with microseconds
-(`2026-03-28T12:00:00.005000Z`), sizes bytes, durations seconds. Keys and values of your records are texts, as
-`repr` writes them, shortened. An `error` has `kind`, `message`, `operator`, `key` and `location`.
+With `--json` a command writes documents, one on a line: results on standard output, events, log and errors on
+standard error. Each has `malflow` (the version of the documents, 1) and `kind`. Within a major version, keys are
+added but never renamed. Times are ISO 8601 in UTC with microseconds, sizes bytes, durations seconds, keys and values
+of records texts as `repr` writes them, shortened. An `error` has `kind`, `message`, `operator`, `key`, `location`.
 
 | kind | keys |
 |---|---|
@@ -93,11 +112,14 @@ and whether it loads. """
 def page() -> str:
     """Return the text of the page."""
     context = click.Context(cli, info_name="malflow")
-    parts = [HEAD + "\n".join(table(common_options())) + "\n"]
+    shared = shared_options(cli, context)
+    parts = [
+        HEAD + "\n".join(table(common_options())) + "\n" + HEAD_OF_SHARED + "\n".join(table(shared.values())) + "\n"
+    ]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         if command is not None and command.callback is not None:
-            parts.append("\n".join(described(command, click.Context(command, context, info_name=name), 2)))
+            parts.append("\n".join(described(command, click.Context(command, context, info_name=name), 2, set(shared))))
     codes = "\n".join(f"| {int(code)} | {code.meaning} |" for code in Exit)
     kinds = "\n".join(f"| `{kind}` | {', '.join(f'`{key}`' for key in keys)} |" for kind, keys in KEYS.items())
     parts.append(
@@ -106,8 +128,8 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def described(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
-    """Yield the lines of a command, and of those in it."""
+def described(command: click.Command, context: click.Context, level: int, shared: set[str]) -> Iterator[str]:
+    """Yield the lines of a command, and of those in it; options whose row is shared are only named."""
     path = context.command_path
     yield f"{'#' * level} {path}\n"
     yield from paragraphs(command.help or "")
@@ -115,36 +137,43 @@ def described(command: click.Command, context: click.Context, level: int) -> Ite
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None:
-                yield from described(inner, click.Context(inner, context, info_name=name), level + 1)
+                yield from described(inner, click.Context(inner, context, info_name=name), level + 1, shared)
         return
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"```text\n{path} {usage}\n```\n"
-    options = [it for it in command.params if isinstance(it, click.Option) and not it.hidden]
-    own = [it for it in options if it.name not in COMMON]
-    if own:
-        yield from table(own)
+    own = own_options(command)
+    if rest := [it for it in own if row(it) not in shared]:
+        yield from table(rest)
         yield ""
+    if named := [f"`{max(it.opts, key=len)}`" for it in own if row(it) in shared]:
+        yield f"{'Also' if rest else 'Options:'} {', '.join(named)}.\n"
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help text; one that click leaves as it is becomes a block."""
+    """Yield the paragraphs of a help text, without those about arguments that the page's head explains.
+
+    One that click leaves as it is becomes a block.
+    """
     for part in text.strip().split("\n\n"):
         if part.startswith("\b\n"):
             yield f"```text\n{part.removeprefix(chr(8)).strip()}\n```\n"
-        else:
-            yield " ".join(part.split()) + "\n"
+        elif kept := " ".join(it for it in SENTENCE.split(" ".join(part.split())) if not it.startswith(EXPLAINED)):
+            yield kept + "\n"
 
 
-def table(options: list[click.Option]) -> Iterator[str]:
+def table(options: Iterable[click.Option]) -> Iterator[str]:
     """Yield the table of options."""
     yield "| option | meaning |"
     yield "|---|---|"
-    for it in options:
-        spelling = ", ".join(sorted(it.opts, key=len))
-        value = "" if it.is_flag else f" {value_of(it)}"
-        default = f" By default `{it.default}`." if it.show_default and it.default is not None else ""
-        repeated = " May be repeated." if it.multiple else ""
-        yield f"| `{spelling}{value}` | {(it.help or '')}{repeated}{default} |"
+    yield from map(row, options)
+
+
+def row(option: click.Option) -> str:
+    """Return an option's row."""
+    spelling = ", ".join(sorted(option.opts, key=len))
+    value = "" if option.is_flag else f" {value_of(option)}{'...' if option.multiple else ''}"
+    default = f" By default `{option.default}`." if option.show_default and option.default is not None else ""
+    return f"| `{spelling}{value}` | {option.help or ''}{default} |"
 
 
 def value_of(option: click.Option) -> str:
@@ -159,6 +188,29 @@ def common_options() -> list[click.Option]:
     run = cli.get_command(click.Context(cli), "run")
     params = [] if run is None else run.params
     return [it for it in params if isinstance(it, click.Option) and it.name in COMMON]
+
+
+def own_options(command: click.Command) -> list[click.Option]:
+    """Return the options of a command that not all have."""
+    options = [it for it in command.params if isinstance(it, click.Option) and not it.hidden]
+    return [it for it in options if it.name not in COMMON]
+
+
+def shared_options(group: click.Group, context: click.Context) -> dict[str, click.Option]:
+    """Return the options with the same row in several commands, by their row."""
+    options = [it for command in leaves(group, context) for it in own_options(command)]
+    counts = Counter(map(row, options))
+    return {row(it): it for it in options if counts[row(it)] >= SHARED}
+
+
+def leaves(group: click.Group, context: click.Context) -> Iterator[click.Command]:
+    """Yield the commands of the page that are no groups."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, context)
+        elif command is not None:
+            yield command
 
 
 if __name__ == "__main__":

@@ -19,6 +19,22 @@ from malflow.connectors.option_texts import ByteCount
 
 PAGE = Path(__file__).parent / "configuration.md"
 HEADING = "## All settings\n"
+INTRODUCTION = """
+Each with its kind of value and its default. Written by `make reference` from the code; [](api.md) says more about an
+option. Without a default, a setting may be `"none"`."""
+LONG = 24
+"""The number of words above which a text is shortened: two lines of a table."""
+SHORT = {
+    "a time such as 500ms, 30s, 5m, 2h, 1d": "time",
+    "a number of bytes such as 64 MiB": "size",
+    "a time in ISO format": "time in ISO format",
+    "a list of texts": "list",
+    "true or false": "boolean",
+    "an integer": "integer",
+    "a number": "number",
+    "a text": "text",
+}
+"""The kinds of values as this page names them, by their names in errors."""
 
 
 def page() -> str:
@@ -29,33 +45,47 @@ def page() -> str:
 
 def of_tables() -> Iterator[str]:
     """Yield the lines of the reference."""
-    yield "\nWritten by `make reference` from the code."
+    yield INTRODUCTION
+    shown: dict[type, str] = {}
     for name, member in WHOLE.members.items():
         if isinstance(member, TableShape):
-            yield from of_table(name, member)
+            yield from of_table(name, member, shown)
         elif isinstance(member, Entries) and isinstance(member.inner, TableShape):
-            yield from of_table(f"{name}.NAME", member.inner)
+            yield from of_table(f"{name}.NAME", member.inner, shown)
 
 
-def of_table(name: str, shape: TableShape) -> Iterator[str]:
-    """Yield a table and the tables within it."""
+def of_table(name: str, shape: TableShape, shown: dict[type, str]) -> Iterator[str]:
+    """Yield a table and the tables within it; one that was shown is only named."""
     line = (inspect.getdoc(shape.table) or "").partition("\n")[0].partition(";")[0].rstrip(".")
-    yield f"\n### [{name}]\n\n{line}.\n\n| setting | value | default | |\n|---|---|---|---|"
+    if (former := shown.setdefault(shape.table, name)) != name:
+        yield f"\n### [{name}]\n\nThe settings of `[{former}]`."
+        return
+    yield f"\n### [{name}]\n\n{line}.\n\n| setting | value | meaning |\n|---|---|---|"
     inner = []
     for setting, member in shape.members.items():
         if isinstance(member, TableShape):
             inner.append((f"{name}.{setting}", member))
-        meaning = plain(description(shape.table, setting))
-        yield f"| `{setting}` | {value(member)} | {default(default_of(shape.table, setting))} | {meaning} |"
+        meaning = summary(plain(description(shape.table, setting)))
+        found = default(default_of(shape.table, setting))
+        yield f"| `{setting}` | {', '.join(filter(None, (value(member), found)))} | {meaning} |"
     for path, member in inner:
-        yield from of_table(path, member)
+        yield from of_table(path, member, shown)
 
 
 def value(shape: Shape) -> str:
-    """Return the kind of a value."""
-    if isinstance(shape, Leaf):
-        return plain(expected(shape))
-    return "a table"
+    """Return the kind of a value, in a word where there is one."""
+    if not isinstance(shape, Leaf):
+        return "table"
+    kind = plain(expected(shape)).removesuffix(", or none")
+    for long, short in SHORT.items():
+        kind = kind.replace(long, short)
+    return kind
+
+
+def summary(text: str) -> str:
+    """Return the first sentence of a long text; the documentation of the constructor has the others."""
+    kept = text.partition(". ")[0] if len(text.split()) > LONG else text
+    return kept.removesuffix(".")
 
 
 def default(found: Any) -> str:
