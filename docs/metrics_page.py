@@ -24,11 +24,13 @@ def render() -> str:
 
 def of_metrics() -> Iterator[str]:
     """Yield the lines about the metrics."""
-    yield "\nWritten by `make reference` from the code.\n"
-    yield "| Prometheus | OpenTelemetry | kind | labels | |\n|---|---|---|---|---|"
+    example = next(it for it in METRICS if it.name.endswith("_total"))
+    yield "\nWritten by `make reference` from the code. In OpenTelemetry, a name has a dot after `malflow` and no `_total`:"
+    yield f"`{example.name}` is `{instrument_name(example)}`.\n"
+    yield "| metric | kind | labels | |\n|---|---|---|---|"
     for it in METRICS:
         labels = ", ".join(f"`{label}`" for label in it.labels)
-        yield f"| `{it.name}` | `{instrument_name(it)}` | {it.kind} | {labels} | {it.help} |"
+        yield f"| `{it.name}` | {it.kind} | {labels} | {it.help} |"
     common = " and ".join(f"`{it}`" for it in COMMON)
     bounds = ", ".join(f"{it:g}" for it in SECONDS)
     yield f"\nEach metric has the labels {common} besides. The buckets of histograms end at {bounds} seconds."
