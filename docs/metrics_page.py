@@ -25,7 +25,7 @@ def render() -> str:
 def of_metrics() -> Iterator[str]:
     """Yield the lines about the metrics."""
     example = next(it for it in METRICS if it.name.endswith("_total"))
-    yield "\nWritten by `make reference` from the code. In OpenTelemetry, a name has a dot after `malflow` and no `_total`:"
+    yield "\nWritten by `make reference` from the code. OpenTelemetry has a dot after `malflow`, no `_total`:"
     yield f"`{example.name}` is `{instrument_name(example)}`.\n"
     yield "| metric | kind | labels | |\n|---|---|---|---|"
     for it in METRICS:
