@@ -139,8 +139,8 @@ def described(command: click.Command, context: click.Context, level: int, shared
             if inner is not None:
                 yield from described(inner, click.Context(inner, context, info_name=name), level + 1, shared)
         return
-    usage = " ".join(command.collect_usage_pieces(context))
-    yield f"```text\n{path} {usage}\n```\n"
+    if arguments := [it for it in command.collect_usage_pieces(context) if it != "[OPTIONS]"]:
+        yield f"Arguments: `{' '.join(arguments)}`.\n"
     own = own_options(command)
     if rest := [it for it in own if row(it) not in shared]:
         yield from table(rest)
