@@ -27,6 +27,7 @@ EXPLAINED = (
     "JOB is a job's name",
     "JOB is the job of a run",
     "PATH-OR-URL is",
+    "If there is no such folder",
     "A script runs as under",
     "A script runs up to",
     "The script runs up to",
@@ -69,8 +70,9 @@ command acts inside the script's `execute()` or `start()`:
 With `--on`, the dataflow runs on another runtime; options that it lacks are an error. `stop()`, `snapshot()`,
 `rescale()` and `progress` of the script's own runtime belong to the run.
 
-JOB is a run on this machine: a job's name, a pid, or the beginning of a run's id. PATH-OR-URL is the persistence of a
-job, such as `.malflow` or `s3://bucket/state`.
+JOB is a run on this machine: a job's name, a pid, or the beginning of a run's id; `top` takes the only run by default.
+PATH-OR-URL is the persistence of a job, such as `.malflow` or `s3://bucket/state`; for `errors ls` and `errors show`,
+it may be a JOB.
 
 The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one
 ends it at once. An error shows the lines of your own code that lead to it. Under plain `python flow.py`, set
