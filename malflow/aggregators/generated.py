@@ -150,7 +150,9 @@ class Source:
             if any(slot.needs_integer for slot in self.slots if _key_of(slot.column) == _key_of(column)):
                 lines.append(f"if {name}.__class__ is not int: check_integer({self.bind('field', column)}, {name})")
             elif self.knows_numpy and self._needs_number(column):
-                lines.append(f"if {name}.__class__ not in plain: {name} = number({name})")
+                lines.append(
+                    f"if {name}.__class__ is not int and {name}.__class__ not in plain: {name} = number({name})"
+                )
         return lines
 
     def _update(self, *, each: bool) -> list[str]:

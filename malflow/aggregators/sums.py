@@ -140,7 +140,8 @@ def summed(field: Field, *, of: type[int] | None = None) -> Slot:
     check of the sum is cheaper than one of both terms. With ``of=int``, both are known to be integers.
     """
     first = "{x} if {x} is not True and {x} is not False else int({x})"
-    step = "{to} = {a} + {x}" if of else "s_ = {a} + {x}; {to} = s_ if s_.__class__ in plain else added({a}, {x})"
+    checked = "s_ if s_.__class__ is int or s_.__class__ in plain else added({a}, {x})"  # most sums are of integers
+    step = "{to} = {a} + {x}" if of else f"s_ = {{a}} + {{x}}; {{to}} = {checked}"
     slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
     slot = replace(slot, join="({a} + {b} if {a}.__class__ in plain and {b}.__class__ in plain else added({a}, {b}))")
     return slot if of is None else replace(slot, add=_plus_integer, needs_integer=True, exact=Exact(Holds.INTEGERS))
