@@ -32,7 +32,7 @@ def _monitored(own: Sequence[Listener]) -> Sequence[Listener]:
     """Add a monitor to the listeners of a run, if the environment asks for it."""
     if not os.environ.get("MALFLOW_CONTROL"):
         return own
-    # few programs need the monitor, which stands above the runtimes
+    # few programs need the monitor, and it stands above the runtimes
     monitored: Addition = import_module("malflow.monitor.monitor").monitored
     return monitored(own)
 

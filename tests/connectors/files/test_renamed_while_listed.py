@@ -140,6 +140,16 @@ def test_a_parquet_file_renamed_while_it_is_open_is_read_on(read: int, rest: lis
     assert [value for _ in range(3) for value in again.poll_batch(10)[0]] == rest
 
 
+def test_an_empty_file_is_no_part_until_it_has_content(tmp_path: Path) -> None:
+    """It may just have been opened for writing, and would count as read to its end."""
+    source = TextFileSource(f"{tmp_path}/", discover_every=SOON)
+    assert source.list_parts() == []
+    (tmp_path / "a.log").touch()
+    assert [source.list_again() for _ in range(3)] == [[], [], []]
+    write_lines(tmp_path / "a.log", 1)
+    assert [source.list_again() for _ in range(2)] == [[], [str(tmp_path / "a.log")]]
+
+
 def test_a_file_that_is_gone_ends_a_job_that_does_not_watch(kind: str, tmp_path: Path) -> None:
     make, write = KINDS[kind]
     write(tmp_path / "a.in", 1, 2)
