@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from malflow.cli.commands.new import metrics_of, project_files
+from malflow.cli.commands.new import project_files
 from malflow.monitor.metrics import METRICS
 from tests.kit.waiting import wait_until
 from tests.projects.faulty_runs import FAULTS, FaultyRuns
@@ -41,6 +41,14 @@ def expressions() -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel["targets"]:
             yield target["expr"], target["legendFormat"]
+
+
+def metrics_of(expression: str) -> set[str]:
+    """Return the names of the metrics in an expression; names of a histogram's series lose their endings."""
+    histograms = {it.name for it in METRICS if it.kind == "histogram"}
+    names = re.findall(r"\bmalflow_\w+", expression)
+    stems = {it: re.sub("_(bucket|sum|count)$", "", it) for it in names}
+    return {stem if stem in histograms else name for name, stem in stems.items()}
 
 
 def quick(text: str) -> str:
@@ -85,7 +93,12 @@ def test_charts_of_the_dashboard_lie_beside_each_other() -> None:
     ]
     assert len(taken) == len({*taken})
     assert max(x for x, _ in taken) == 23
-    assert all(it["description"] for it in panels())
+
+
+def test_charts_of_the_dashboard_are_explained_as_their_metrics_are() -> None:
+    for panel in panels():
+        names = set[str]().union(*(metrics_of(it["expr"]) for it in panel["targets"]))
+        assert panel["description"] == " ".join(it.help for it in METRICS if it.name in names)
 
 
 SERIES = (
