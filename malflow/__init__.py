@@ -25,8 +25,7 @@ and sinks. A runtime runs it, and a later run resumes exactly from the last snap
 [0, 1, 2, 4, 6]
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from malflow.errors import (
     CommitUnknown,
@@ -47,7 +46,8 @@ from malflow.errors import (
     UnsupportedOperator,
 )
 from malflow.failures import Breaker, BreakerOpen, Budget, DeadLetter, Failure, OnError, Rate, Replayed, Retry
-from malflow.message import MAX, MIN, DataMessage, NoKey
+from malflow.message import MAX, MIN, DataMessage, NoKey, TableChange
+from malflow.names import loaded_on_use
 from malflow.operators.connected import ConnectLogic
 from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
 from malflow.operators.epochs.rounding import limit_out_of_orderness
@@ -55,7 +55,6 @@ from malflow.operators.ttl import ExpireMap
 from malflow.partitioners import index_select, rendezvous_select
 from malflow.streams.operators.table import Table
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
-from malflow.table_change import TableChange
 from malflow.version import __version__
 
 if TYPE_CHECKING:
@@ -71,6 +70,27 @@ if TYPE_CHECKING:
     from malflow.runtime.single_thread import SingleThreadRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
     from malflow.runtime.why.answer import Why
+else:
+    # a dataflow does not need them to be built: runtimes, what a run answers, and drawings
+    __getattr__ = loaded_on_use(
+        __name__,
+        {
+            "HotKey": ".runtime.progress.hot_keys",
+            "MultiProcessRuntime": ".runtime.processes.runtime",
+            "Progress": ".runtime.progress.progress",
+            "RestartPolicy": ".runtime.restarts",
+            "RunHandle": ".runtime.handle",
+            "SingleThreadRuntime": ".runtime.single_thread",
+            "SparkRuntime": ".runtime.spark.runtime",
+            "StateView": ".runtime.requests.state_views",
+            "TimeRow": ".runtime.progress.time_table",
+            "TimeTable": ".runtime.progress.time_table",
+            "Why": ".runtime.why.answer",
+            "WindowsView": ".runtime.requests.state_views",
+            "connect": ".connectors.by_name",
+            "draw": ".runtime.building",
+        },
+    )
 
 __all__ = [
     "MAX",
@@ -132,30 +152,3 @@ __all__ = [
     "limit_out_of_orderness",
     "rendezvous_select",
 ]
-
-
-_LAZY = {
-    "connect": "malflow.connectors.by_name",
-    "HotKey": "malflow.runtime.progress.hot_keys",
-    "MultiProcessRuntime": "malflow.runtime.processes.runtime",
-    "Progress": "malflow.runtime.progress.progress",
-    "RestartPolicy": "malflow.runtime.restarts",
-    "RunHandle": "malflow.runtime.handle",
-    "SingleThreadRuntime": "malflow.runtime.single_thread",
-    "SparkRuntime": "malflow.runtime.spark.runtime",
-    "StateView": "malflow.runtime.requests.state_views",
-    "TimeRow": "malflow.runtime.progress.time_table",
-    "TimeTable": "malflow.runtime.progress.time_table",
-    "Why": "malflow.runtime.why.answer",
-    "WindowsView": "malflow.runtime.requests.state_views",
-    "draw": "malflow.runtime.building",
-}
-"""The modules of names that a dataflow does not need to be built: runtimes, what a run answers, and drawings."""
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first access."""
-    if name not in _LAZY:
-        raise AttributeError(f"module 'malflow' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
-    return found

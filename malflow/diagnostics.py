@@ -1,21 +1,22 @@
-"""Build error messages for failures of user code."""
+"""Error messages for failures of user code, and factories that return one object twice."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import currentframe
 from itertools import chain
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from malflow.errors import OperatorError
 from malflow.words import error_line, error_text, qualified_name, resembling, short_repr
 
 __all__ = [
+    "Fresh",
     "describe",
     "is_of_malflow",
     "location",
@@ -217,3 +218,55 @@ def shape_error(error: BaseException, expected: str) -> BaseException | str:
         got = f"got {type(error.obj).__name__}" if isinstance(error, AttributeError) else error_text(error)
         return f"it must return {expected}; {got}"
     return error
+
+
+_SHARED = (type, type(None), type(...), FunctionType, BuiltinFunctionType, ModuleType)
+_NONE: Any = object()
+
+
+class Fresh:
+    """A factory that checks that its first two states are two objects, if they could change.
+
+    A factory that returns one object again and again, as ``lambda: EMPTY`` does, gives all keys one state. That shows
+    only once two keys have changed it.
+
+    Args:
+        factory: the factory.
+        what: the name of the argument that it was, such as ``default=``.
+        done: called with the factory once it needs no further check.
+    """
+
+    __slots__ = ("_done", "_factory", "_first", "_what")
+
+    def __init__(self, factory: Callable[[], Any], what: str, done: Callable[[Any], None] | None = None) -> None:
+        self._factory, self._what, self._done = factory, what, done
+        self._first = _NONE
+
+    def __call__(self) -> Any:
+        """Return a new state.
+
+        Raises:
+            ValueError: if it is the same object as the first.
+        """
+        made = self._factory()
+        if made is self._first and not _cannot_change(made):
+            raise ValueError(
+                f"{self._what} returned one object twice, {short_repr(made)}, which all keys would share; return a new "
+                f"one each time, as list or lambda: dict(EMPTY) do; it is {describe(self._factory)}"
+            )
+        if self._done is not None and self._first is not _NONE:
+            self._done(self._factory)
+        self._first = made
+        return made
+
+
+def _cannot_change(thing: Any) -> bool:
+    """Whether a thing counts as immutable: it is hashed by its value, or is one that is never a state of its own."""
+    kind: Any = type(thing)
+    if kind.__hash__ is None or kind.__hash__ is object.__hash__:
+        return type(thing) is object or isinstance(thing, _SHARED)
+    try:
+        hash(thing)
+    except Exception:  # noqa: BLE001 - such as a tuple with a list in it
+        return False
+    return True

@@ -1,8 +1,10 @@
-"""Policies for user functions that fail, and limits for calls of other systems, as plain data."""
+"""Policies for user functions that fail, limits for calls of other systems, and whether a wait for one must end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -30,7 +32,9 @@ __all__ = [
     "Replay",
     "Replayed",
     "Retry",
+    "is_stopping",
     "policy_of",
+    "stops_if",
 ]
 
 Fate = Literal["fail", "skip", "dead_letter", "park"]
@@ -384,3 +388,22 @@ class Breaker:
 
 class BreakerOpen(ConnectionError):
     """A call was not made, since too many of the last attempts have failed."""
+
+
+_asked: ContextVar[Callable[[], bool] | None] = ContextVar("malflow_is_stopping", default=None)
+
+
+@contextmanager
+def stops_if(asked: Callable[[], bool]) -> Iterator[None]:
+    """Within the context, let a function answer `is_stopping` on this thread."""
+    token = _asked.set(asked)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def is_stopping() -> bool:
+    """Whether the run on this thread has been asked to stop; a wait for an unavailable server must then end."""
+    asked = _asked.get()
+    return asked is not None and asked()

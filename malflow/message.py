@@ -1,14 +1,14 @@
-"""Data messages, the absent key, and the first and last timestamp."""
+"""What flows: data messages and changes of tables, the absent key, and the first and last timestamp."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Literal, NamedTuple
 
-from malflow.disk_names import written_as
+from malflow.names import written_as
 from malflow.type_parameters import K, T, V
 
-__all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType"]
+__all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType", "TableChange"]
 
 
 @written_as("malflow.DataMessage")
@@ -27,6 +27,29 @@ class DataMessage(Generic[K, V, T]):
     key: K
     value: V
     timestamp: T
+
+
+@written_as("malflow.TableChange")
+class TableChange(NamedTuple, Generic[V]):
+    """One change of one row of a `Table`. Its key is the record's key.
+
+    Attributes:
+        before: the row before the change; None if there was none.
+        after: the row after the change; None if it was deleted.
+
+    >>> TableChange(None, {"city": "Ulm"}).kind, TableChange({"city": "Ulm"}, None).kind
+    ('insert', 'delete')
+    """
+
+    before: V | None
+    after: V | None
+
+    @property
+    def kind(self) -> Literal["insert", "update", "delete"]:
+        """``"insert"``, ``"update"`` or ``"delete"``."""
+        if self.before is None:
+            return "insert"
+        return "delete" if self.after is None else "update"
 
 
 class NoKeyType:

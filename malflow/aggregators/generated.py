@@ -21,7 +21,7 @@ from malflow.aggregators.fields import (
 )
 from malflow.aggregators.numbers import PLAIN, added, divided, may_be_of_numpy, number
 from malflow.aggregators.slots import Slot, Slotted, unique
-from malflow.factories import Fresh
+from malflow.diagnostics import Fresh
 
 __all__ = ["Source"]
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Generic, TypeVar
 from malflow.checks import checked_seconds
 from malflow.durations import Duration
 from malflow.errors import MalflowError
-from malflow.stopping import is_stopping
+from malflow.failures import is_stopping
 from malflow.store.redaction import redacted
 from malflow.store.retry import Retry, SystemContext
 

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from malflow.message import TableChange
 from malflow.records.batch import Batch
 from malflow.records.columnar import Columnar
-from malflow.table_change import TableChange
 
 __all__ = ["Changes", "changes_of", "make_change", "rows_after", "rows_of", "with_changes"]
 

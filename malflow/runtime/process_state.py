@@ -17,7 +17,7 @@ from threading import Lock
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from malflow.stopping import stops_if
+from malflow.failures import stops_if
 
 __all__ = [
     "BROKEN_PIPE",

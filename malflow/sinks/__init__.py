@@ -4,9 +4,9 @@ The sinks are imported on first use. Those of files need fsspec, which takes lon
 together.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from malflow.names import loaded_on_use
 from malflow.sinks.contract import (
     ResumableSinkImpl,
     StatefulSink,
@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from malflow.connectors.files.sinks import JsonLinesSink, TextFileSink, UnwritableValue
     from malflow.sinks.stdout import StdOutSink
     from malflow.sinks.vec import VecSink
+else:
+    __getattr__ = loaded_on_use(
+        __name__,
+        {
+            "CsvSink": "malflow.connectors.files.csv_sink",
+            "FileSinkPosition": "malflow.connectors.files.local_file",
+            "JsonLinesSink": "malflow.connectors.files.sinks",
+            "StdOutSink": ".stdout",
+            "TextFileSink": "malflow.connectors.files.sinks",
+            "UnwritableValue": "malflow.connectors.files.sinks",
+            "VecSink": ".vec",
+        },
+    )
 
 __all__ = [
     "CsvSink",
@@ -45,19 +58,3 @@ __all__ = [
     "UnwritableValue",
     "VecSink",
 ]
-
-_LAZY = {
-    "FileSinkPosition": "malflow.connectors.files.local_file",
-    "UnwritableValue": "malflow.connectors.files.sinks",
-    "CsvSink": "malflow.connectors.files.csv_sink",
-    "JsonLinesSink": "malflow.connectors.files.sinks",
-    "TextFileSink": "malflow.connectors.files.sinks",
-    "StdOutSink": "malflow.sinks.stdout",
-    "VecSink": "malflow.sinks.vec",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from malflow.names import loaded_on_use
 from malflow.snapshot.persistence import (
     NamedJob,
     NoPersistence,
@@ -24,6 +24,24 @@ if TYPE_CHECKING:
     from malflow.snapshot.history import ABSENT, FsckReport, Snapshot, StateChange, diff_state, fsck, snapshots
     from malflow.snapshot.reading import dead_letters, read_state
     from malflow.snapshot.rewinding import copy_snapshot
+else:
+    __getattr__ = loaded_on_use(
+        __name__,
+        {
+            "ABSENT": ".history",
+            "FsckReport": ".history",
+            "FsspecBackend": ".backend",
+            "MsgpackCodec": ".codecs.msgpack_codec",
+            "Snapshot": ".history",
+            "StateChange": ".history",
+            "copy_snapshot": ".rewinding",
+            "dead_letters": ".reading",
+            "diff_state": ".history",
+            "fsck": ".history",
+            "read_state": ".reading",
+            "snapshots": ".history",
+        },
+    )
 
 __all__ = [
     "ABSENT",
@@ -50,25 +68,3 @@ __all__ = [
     "read_state",
     "snapshots",
 ]
-
-_ROOMS = {
-    "ABSENT": "history",
-    "StateChange": "history",
-    "copy_snapshot": "rewinding",
-    "diff_state": "history",
-    "FsspecBackend": "backend",
-    "MsgpackCodec": "codecs.msgpack_codec",
-    "FsckReport": "history",
-    "Snapshot": "history",
-    "fsck": "history",
-    "dead_letters": "reading",
-    "read_state": "reading",
-    "snapshots": "history",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import names that need optional libraries on first access."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -3,9 +3,9 @@
 File sources are imported on first use, because fsspec takes longer to import than everything else together.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from malflow.names import loaded_on_use
 from malflow.sources.contract import (
     StatefulSource,
     StatefulSourceImpl,
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
     from malflow.connectors.files.parser import BadRecord
     from malflow.connectors.files.paths import InputFileError
     from malflow.sources.instants import CronSource, PeriodicSource, StartSource
+else:
+    __getattr__ = loaded_on_use(
+        __name__,
+        {
+            "BadRecord": "malflow.connectors.files.parser",
+            "CronSource": ".instants",
+            "CsvSource": "malflow.connectors.files.csv_source",
+            "FilePosition": "malflow.connectors.files.source",
+            "InputFileError": "malflow.connectors.files.paths",
+            "JsonLinesSource": "malflow.connectors.files.json_source",
+            "LinePosition": "malflow.connectors.files.lines",
+            "PeriodicSource": ".instants",
+            "StartSource": ".instants",
+            "TextFileSource": "malflow.connectors.files.json_source",
+        },
+    )
 
 __all__ = [
     "BadRecord",
@@ -40,22 +56,3 @@ __all__ = [
     "StatelessSourcePartition",
     "TextFileSource",
 ]
-
-_LAZY = {
-    "FilePosition": "malflow.connectors.files.source",
-    "LinePosition": "malflow.connectors.files.lines",
-    "CsvSource": "malflow.connectors.files.csv_source",
-    "BadRecord": "malflow.connectors.files.parser",
-    "JsonLinesSource": "malflow.connectors.files.json_source",
-    "InputFileError": "malflow.connectors.files.paths",
-    "TextFileSource": "malflow.connectors.files.json_source",
-    "CronSource": "malflow.sources.instants",
-    "PeriodicSource": "malflow.sources.instants",
-    "StartSource": "malflow.sources.instants",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)

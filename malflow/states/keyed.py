@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple, SupportsIndex
 
-from malflow.factories import Fresh
+from malflow.diagnostics import Fresh
 from malflow.message import MAX, MIN, NoKey
 from malflow.partitioners import check_key
 

@@ -15,10 +15,9 @@ Each helper is imported on first use: the file system needs fsspec, the checks n
 part NoKey crashed at item 2 after [1, 2]
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from malflow.errors import MissingDependency
+from malflow.names import loaded_on_use
 
 if TYPE_CHECKING:
     from malflow.testing.exactly_once import assert_exactly_once
@@ -29,6 +28,31 @@ if TYPE_CHECKING:
     from malflow.testing.store_laws import assert_store
     from malflow.testing.value_laws import SinkValues, SourceValues
     from malflow.testing.value_strategies import python_values, same_value
+else:
+    __getattr__ = loaded_on_use(
+        __name__,
+        {
+            "CRASH": ".scripted",
+            "Call": ".faults",
+            "Crash": ".faults",
+            "END": ".scripted",
+            "Fault": ".faults",
+            "FaultyFileSystem": ".faults",
+            "PAUSE": ".scripted",
+            "ScriptedSource": ".scripted",
+            "SinkValues": ".value_laws",
+            "SourceValues": ".value_laws",
+            "Timed": ".scripted",
+            "assert_exactly_once": ".exactly_once",
+            "assert_sink": ".sink_laws",
+            "assert_source": ".source_laws",
+            "assert_store": ".store_laws",
+            "python_values": ".value_strategies",
+            "same_value": ".value_strategies",
+        },
+        "hypothesis",
+        "testing",
+    )
 
 __all__ = [
     "CRASH",
@@ -49,26 +73,3 @@ __all__ = [
     "python_values",
     "same_value",
 ]
-
-_ROOMS = {
-    "exactly_once": ("assert_exactly_once",),
-    "faults": ("Call", "Crash", "Fault", "FaultyFileSystem"),
-    "sink_laws": ("assert_sink",),
-    "source_laws": ("assert_source",),
-    "store_laws": ("assert_store",),
-    "value_laws": ("SinkValues", "SourceValues"),
-    "value_strategies": ("python_values", "same_value"),
-    "scripted": ("CRASH", "END", "PAUSE", "ScriptedSource", "Timed"),
-}
-_LAZY = {name: f"malflow.testing.{room}" for room, names in _ROOMS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(_LAZY[name]), name)
-    except ModuleNotFoundError as missing:
-        if missing.name != "hypothesis":
-            raise
-        raise MissingDependency(f"{name} needs hypothesis; pip install 'malflow[testing]'") from missing

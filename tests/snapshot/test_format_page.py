@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from malflow.disk_names import written_name
-from malflow.snapshot.codecs.classes import ROOMS
+import malflow
+from malflow.names import written_name
+from malflow.snapshot.codecs.classes import declared_class
 from malflow.snapshot.codecs.msgpack_types import FORMS, RECORD
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.snapshot.files import data_file
@@ -36,10 +38,12 @@ def test_codes_of_msgpack_are_described() -> None:
 
 
 def test_classes_of_malflow_are_described() -> None:
-    offered = [getattr(room, name) for room in ROOMS for name in (*room.__all__, *getattr(room, "_LAZY", ()))]
-    names = {written_name(kind) for kind in offered if isinstance(kind, type)} - {None}
+    package = Path(malflow.__file__).parent
+    sources = (path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    names = {name for text in sources for name in re.findall(r'^@written_as\("(malflow\.\w+)"\)', text, re.MULTILINE)}
     assert "malflow.LinePosition" in names
     assert [name for name in names if f"`{name}`" not in PAGE] == []
+    assert [name for name in names if written_name(declared_class(name) or object) != name] == []
 
 
 def test_versions_are_described() -> None:

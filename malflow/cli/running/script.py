@@ -23,7 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from malflow.cli.output.exits import CommandError, Exit, Leave
-from malflow.disk_names import LONGEST_JOB
+from malflow.names import LONGEST_JOB
 from malflow.runtime.base import Runtime
 from malflow.runtime.descendants import ChildCall, Descendants
 from malflow.runtime.hooks import Call, Hook, hooked

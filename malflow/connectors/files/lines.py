@@ -19,8 +19,8 @@ from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
 
 from malflow.connectors.files.paths import SPAN, InputFileError, MissingFileError, ReplacedFileError, digest, spans
-from malflow.disk_names import written_as
 from malflow.errors import GraphError
+from malflow.names import written_as
 from malflow.store import s3
 from malflow.store.filesystem import compression_of, filesystem_of
 from malflow.store.redaction import shown_path

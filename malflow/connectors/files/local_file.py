@@ -18,8 +18,8 @@ from fsspec.compression import compr
 
 from malflow.connectors.files.paths import fingerprint
 from malflow.connectors.lost_output import SinkFileError
-from malflow.disk_names import written_as
 from malflow.errors import FencedError
+from malflow.names import written_as
 from malflow.words import plural
 
 if sys.platform != "win32":

@@ -43,8 +43,8 @@ from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside, n
 from malflow.connectors.files.typed import RecordTypes
 from malflow.connectors.files.watching import Watch
 from malflow.connectors.options import Handling, RejectingSource, keeps_rejected
-from malflow.disk_names import written_as
 from malflow.durations import Duration
+from malflow.names import written_as
 from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 from malflow.words import plural

@@ -14,7 +14,7 @@ from malflow.connectors.postgres.adapting import READING
 from malflow.connectors.remote import Attention, Background, RemoteSystem, ServerSilent
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError
-from malflow.stopping import is_stopping
+from malflow.failures import is_stopping
 
 __all__ = [
     "PositionLost",

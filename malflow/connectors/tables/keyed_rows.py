@@ -11,7 +11,7 @@ from malflow.connectors.tables.change import UNCHANGED, Change
 from malflow.connectors.tables.connect_values import exact_number, is_unavailable, row_reader
 from malflow.diagnostics import location
 from malflow.errors import GraphError, MalflowError
-from malflow.table_change import TableChange
+from malflow.message import TableChange
 from malflow.words import listed, short_repr
 
 __all__ = ["KeyedRow", "debezium", "rows_by_key", "to_debezium"]

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from malflow import message, sinks, sources, table_change
-from malflow.disk_names import RESERVED, written_name
+from malflow import message, sinks, sources
+from malflow.names import RESERVED, written_name
 
 __all__ = [
     "ROOMS",
@@ -60,6 +60,7 @@ _MOVED_WHOLE = {
     "malflow.rows": "malflow.records.rows",
     "malflow.state": "malflow.states.keyed",
     "malflow.state_kinds": "malflow.states.kinds",
+    "malflow.table_change": "malflow.message",
     "malflow.tick": "malflow.event_time.tick",
     "malflow.timers": "malflow.event_time.timers",
 }
@@ -138,7 +139,7 @@ def _is_script(main: ModuleType, module: str) -> bool:
     return bool(file) and list(Path(file).resolve().with_suffix("").parts[-len(names) :]) == names
 
 
-ROOMS = (message, table_change, sources, sinks)
+ROOMS = (message, sources, sinks)
 """The modules with these classes; those of connectors are imported on demand."""
 
 

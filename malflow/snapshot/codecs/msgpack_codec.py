@@ -10,8 +10,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
-from malflow.disk_names import RESERVED, written_name
 from malflow.errors import GraphError, MissingDependency
+from malflow.names import RESERVED, written_name
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs.classes import declared_class
 from malflow.snapshot.codecs.contract import Codec

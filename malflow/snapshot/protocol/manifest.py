@@ -12,8 +12,8 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
-from malflow.disk_names import LONGEST_JOB
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
+from malflow.names import LONGEST_JOB
 from malflow.snapshot.codecs.shapes import Shape
 from malflow.version import __version__
 from malflow.words import plural

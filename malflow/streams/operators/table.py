@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, over
 
 from malflow.callables import advice
 from malflow.checks import check_choice
+from malflow.message import TableChange
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, StatefulNode, StatelessNode
 from malflow.operators.contract import Logic, Operator
 from malflow.operators.epochs.frontiers import INPUTS
@@ -17,7 +18,6 @@ from malflow.operators.tables.joins import TableJoin
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
-from malflow.table_change import TableChange
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

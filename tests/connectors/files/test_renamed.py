@@ -15,9 +15,10 @@ import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.connectors.files.lines import LinePosition
+from malflow.connectors.files.source import FilePosition
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck
-from malflow.sources import CsvSource, FilePosition, JsonLinesSource, StatefulSource, TextFileSource
+from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, TextFileSource
 from tests.kit.backends import in_memory, kept, kept_states
 
 KINDS: dict[str, Callable[..., Any]] = {

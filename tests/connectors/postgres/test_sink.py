@@ -12,8 +12,8 @@ import pytest
 
 from malflow.connectors.postgres import UNCHANGED, Change, PostgresError, PostgresSink
 from malflow.errors import FencedError, GraphError
+from malflow.failures import stops_if
 from malflow.sinks import SinkOwner
-from malflow.stopping import stops_if
 from tests.connectors.postgres.kit import Database
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)

@@ -28,9 +28,9 @@ from malflow import DataMessage
 from malflow.connectors.files.lines import LinePosition
 from malflow.connectors.files.local_file import FileSinkPosition
 from malflow.connectors.files.source import FilePosition
-from malflow.disk_names import written_as, written_name
 from malflow.errors import GraphError, MissingDependency
 from malflow.message import MAX, MIN, NoKey
+from malflow.names import written_as, written_name
 from malflow.operators.ttl import ExpireMap
 from malflow.snapshot.codecs import classes
 from malflow.snapshot.codecs.classes import declared_class

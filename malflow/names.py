@@ -1,0 +1,72 @@
+"""Names: of a package whose modules load on first use, of malflow's own classes on disk, and of jobs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from malflow.errors import not_imported
+
+__all__ = ["LONGEST_JOB", "RESERVED", "loaded_on_use", "written_as", "written_name"]
+
+C = TypeVar("C", bound=type)
+
+LONGEST_JOB = 63
+"""The longest name of a job, in characters."""
+
+RESERVED = "malflow."
+"""The prefix of the names of malflow's own classes; users can't register names with it."""
+
+
+def written_as(name: str) -> Callable[[C], C]:
+    """Declare the name of a record class on disk. It stays the same when the class moves.
+
+    The name starts with `RESERVED`; see `malflow.snapshot.codecs.classes`.
+
+    >>> @written_as("malflow.Position")
+    ... class Position: ...
+    >>> written_name(Position), written_name(type("Derived", (Position,), {}))
+    ('malflow.Position', None)
+    """
+
+    def declare(kind: C) -> C:
+        kind.__msgpack_name__ = name  # type: ignore[attr-defined] # in the body of a NamedTuple it would be a field
+        return kind
+
+    return declare
+
+
+def written_name(kind: type) -> str | None:
+    """Return the name that a class declares itself, not one inherited from a base; else None."""
+    name = vars(kind).get("__msgpack_name__")
+    return name if isinstance(name, str) and name.startswith(RESERVED) else None
+
+
+def loaded_on_use(package: str, modules: Mapping[str, str], library: str = "", extra: str = "") -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports a module when one of its names is first used.
+
+    So a program loads only the modules that it uses. The package names its modules to type checkers by imports under
+    `TYPE_CHECKING`.
+
+    Args:
+        package: the name of the package.
+        modules: the module of each name, within the package if it begins with a dot.
+        library: an optional library that the modules import.
+        extra: the extra of malflow that installs the library.
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            found = getattr(import_module(modules[name], package), name)
+        except ModuleNotFoundError as error:
+            if not library or error.name != library:
+                raise
+            raise not_imported(f"{package}.{name} needs {library}", extra, error) from error
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return load
