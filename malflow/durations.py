@@ -8,7 +8,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-__all__ = ["EXAMPLES", "Duration", "as_length", "as_span", "read_duration"]
+__all__ = ["EXAMPLES", "PATTERN", "Duration", "as_length", "as_span", "read_duration"]
 
 Duration: TypeAlias = timedelta | float | str
 """A span of time: a timedelta, a number of seconds, or a text such as ``"500ms"`` or ``"5 min"``."""
@@ -16,7 +16,10 @@ Duration: TypeAlias = timedelta | float | str
 EXAMPLES: Final = "500ms, 30s, 5m, 2h, 1d"
 """Texts of spans, for errors."""
 
-_TEXT = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s|min|m|h|d)?", re.ASCII)
+PATTERN: Final = r"(\d+(?:\.\d+)?) ?(us|ms|s|min|m|h|d)?"
+"""The form of such a text, in the syntax that Python and JSON Schema share."""
+
+_TEXT = re.compile(PATTERN, re.ASCII)
 _UNITS: Final = {
     "us": "microseconds",
     "ms": "milliseconds",

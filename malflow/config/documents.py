@@ -29,6 +29,7 @@ from malflow.config.tables import (
     every_leaf,
 )
 from malflow.connectors.option_texts import ByteCount, kinds_of
+from malflow.durations import PATTERN
 from malflow.errors import ConfigFault
 from malflow.runtime.processes.runtime import MultiProcessRuntime
 from malflow.runtime.restarts import RestartPolicy
@@ -233,7 +234,6 @@ _DOCUMENTED_BY: Final[Mapping[type[Table], type]] = {
 }
 _ENTRY = re.compile(r"^    (\w[\w, ]*):(.*(?:\n(?:     .*|))*)", re.MULTILINE)
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{"}
-_TIME: Final = r"^\d+(\.\d+)? ?(us|ms|s|min|m|h|d)?$"
 
 
 def description(table: type[Table], name: str) -> str:
@@ -330,7 +330,7 @@ def _of_kind(kind: Any) -> list[dict[str, Any]]:
         bool: {"type": "boolean"},
         int: {"type": "integer"},
         float: {"type": "number"},
-        timedelta: {"type": ["string", "number"], "pattern": _TIME, "minimum": 0},
+        timedelta: {"type": ["string", "number"], "pattern": f"^{PATTERN}$", "minimum": 0},
         datetime: {"type": "string", "format": "date-time"},
     }
     return [kinds[origin]]

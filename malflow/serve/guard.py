@@ -20,7 +20,7 @@ from aiohttp import web
 
 from malflow.connectors.web_server.addresses import is_ip, is_loopback
 
-__all__ = ["HEADERS", "Guard", "Handler", "refused"]
+__all__ = ["CODE_SECONDS", "HEADERS", "Guard", "Handler", "refused"]
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -42,7 +42,7 @@ _TOKEN_BYTES = 32
 """The random bytes of a token: 256 bits, sufficient by the docs of `secrets`. Half of it would still do; double makes
 the URL longer."""
 
-_CODE_SECONDS = 60.0
+CODE_SECONDS = 60.0
 """The lifetime of a code in seconds: a browser has time to start. Less fails slow ones, more leaves a way in for
 longer."""
 
@@ -70,7 +70,7 @@ class Guard:
     def new_code(self) -> str:
         """Return a code that is accepted in place of the token, once and for a minute."""
         code = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._codes[code.encode()] = time.monotonic() + _CODE_SECONDS
+        self._codes[code.encode()] = time.monotonic() + CODE_SECONDS
         return code
 
     @web.middleware

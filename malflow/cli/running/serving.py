@@ -46,9 +46,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]*:|\[[0-9A-Fa-f:.]+\]:)?[0-9]+")
 CONFIGURED: Final = ""
 """The value of ``--serve`` without an address."""
-_CODE_SECONDS = 60.0
-"""The seconds until the file with the code is removed. The code is valid for a minute, so a shorter time may fail a
-slow browser, and a longer one keeps a useless file."""
 
 
 class ServingCommand(FlowCommand):
@@ -170,8 +167,10 @@ def show_in_browser(page: Page, output: Output, *, opens: bool, has_token: bool)
 def _open(page: Page, output: Output) -> None:
     """Open the page by a file that only this user can read, since others can see the arguments of a browser.
 
-    The file has a code that works once, within a minute.
+    The file has a code that works once, within a minute. Then the file is useless, and is removed.
     """
+    from malflow.serve.guard import CODE_SECONDS  # needs aiohttp, as the page does
+
     try:
         with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="malflow-", delete=False) as file:
             address = f"{page.address}#{page.code()}"
@@ -179,7 +178,7 @@ def _open(page: Page, output: Output) -> None:
     except OSError as error:
         output.say(f"no browser is opened: {error}")
         return
-    timer = threading.Timer(_CODE_SECONDS, _remove, (file.name,))
+    timer = threading.Timer(CODE_SECONDS, _remove, (file.name,))
     timer.daemon = True
     timer.start()
     atexit.register(_remove, file.name)
