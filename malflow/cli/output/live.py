@@ -3,6 +3,9 @@
 Every write to the streams of the terminal first removes the lines, and the next redraw puts them back below it. So
 logs, prints and results scroll as usual. The cursor stays visible and no mode of the terminal changes, so nothing needs
 to be restored, however the process ends.
+
+`rich.live` draws the screen of `malflow top`, but not this one: it holds back a line without an end, such as a prompt
+of the script, and a forked child may wait forever for its lock.
 """
 
 from __future__ import annotations
