@@ -420,8 +420,8 @@ _AGGREGATORS = [
         "sums of integers overflow",
         "64 bits",
         "aggregators/sums.py",
-        'step = "{to} = {a} + {x}"',
-        'step = "{to} = ({a} + {x} + 2**63) % 2**64 - 2**63 if type({x}) is int else {a} + {x}"',
+        "s_ = {{a}} + {{x}};",
+        "s_ = ({{a}} + {{x}} + 2**63) % 2**64 - 2**63 if type({{x}}) is int else {{a}} + {{x}};",
         (f"{LAWS}::test_sums_of_integers_have_no_greatest_one",),
     ),
     Bug(
