@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from malflow.connectors.by_name import Connection
 from malflow.failures import ErrorPolicy
@@ -18,6 +18,7 @@ from malflow.streams.operators.stateful import HIDDEN_OF_TIMED, StatefulOperator
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Guarded
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["ConnectOperators"]
@@ -28,8 +29,6 @@ V2 = TypeVar("V2")
 T = TypeVar("T")
 VO = TypeVar("VO")
 S = TypeVar("S")
-
-_Migrate = Callable[[Any, int], Any] | None
 
 
 class ConnectOperators(StatefulOperators[K, V_co, T]):
@@ -45,9 +44,7 @@ class ConnectOperators(StatefulOperators[K, V_co, T]):
         on_left: ConnectLogic[K, V_co, V2, T, VO, S],
         *,
         default: Callable[[], S] | None = ...,
-        version: int = ...,
-        migrate: Callable[[Any, int], S | None] | None = ...,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded[S]],
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def connect(
@@ -58,9 +55,7 @@ class ConnectOperators(StatefulOperators[K, V_co, T]):
         on_right: Callable[[DataMessage[K, V2, T], S, Output[K, VO, T]], S | None],
         *,
         default: Callable[[], S],
-        version: int = ...,
-        migrate: Callable[[Any, int], S | None] | None = ...,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded[S]],
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def connect(
@@ -71,9 +66,7 @@ class ConnectOperators(StatefulOperators[K, V_co, T]):
         on_right: Callable[[DataMessage[K, V2, T], Any, Output[K, VO, T]], Any],
         *,
         default: None = None,
-        version: int = ...,
-        migrate: _Migrate = ...,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded],
     ) -> KeyedStream[K, VO, T]: ...
     def connect(
         self,

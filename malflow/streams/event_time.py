@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
 from malflow.callables import advice
 from malflow.checks import check_flag
@@ -33,6 +32,7 @@ from malflow.streams.handle import StreamHandle
 from malflow.streams.operators.several import Timed
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Epochs, EventTime
     from malflow.streams.stream import KeyedStream, Stream, TimedStream
 
 __all__ = [
@@ -107,14 +107,7 @@ class KeyedNeedsEpochs(NeedsEpochs[K, V_co, T]):
     if TYPE_CHECKING:
 
         def generate_epochs(
-            self,
-            name: str,
-            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
-            *,
-            every: Step | None = None,
-            per_part: bool = True,
-            idle_after: Duration | None = None,
-            second: Units | None = None,
+            self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None], **more: Unpack[Epochs]
         ) -> Timed[KeyedStream[K, V_co, T]]: ...
 
 
@@ -128,30 +121,10 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
 
     @overload
     def event_time(
-        self,
-        name: str,
-        assigner: Callable[[DataMessage[K, V_co, T]], TO],
-        *,
-        out_of_orderness: Any,
-        every: Step | None = ...,
-        per_part: bool = ...,
-        idle_after: timedelta | None = ...,
-        second: Units | None = ...,
-        on_error: ErrorPolicy = ...,
+        self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO], **more: Unpack[EventTime]
     ) -> TimedStream[K, V_co, TO]: ...
     @overload
-    def event_time(
-        self,
-        name: str,
-        assigner: str,
-        *,
-        out_of_orderness: Any,
-        every: Step | None = ...,
-        per_part: bool = ...,
-        idle_after: timedelta | None = ...,
-        second: Units | None = ...,
-        on_error: ErrorPolicy = ...,
-    ) -> TimedStream[K, V_co, Any]: ...
+    def event_time(self, name: str, assigner: str, **more: Unpack[EventTime]) -> TimedStream[K, V_co, Any]: ...
     def event_time(
         self,
         name: str,

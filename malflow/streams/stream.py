@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeVar, Unpack, overload
 
 from malflow.callables import advice
 from malflow.connectors.by_name import Connection
-from malflow.durations import Duration
-from malflow.failures import Breaker, DeadLetter, ErrorPolicy, Rate, Retry
+from malflow.failures import DeadLetter, ErrorPolicy
 from malflow.graph import Graph
 from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
 from malflow.nodes import ExchangeNode, KeyNode, Port, SinkNode, SourceNode
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
-from malflow.operators.epochs.idle_time import Units
-from malflow.operators.epochs.rounding import Step
 from malflow.operators.routing import AssignPart
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
@@ -47,6 +44,9 @@ from malflow.streams.operators.table import Table
 from malflow.streams.operators.tables import TableOperators
 from malflow.streams.routing import RoutingOperators
 from malflow.type_parameters import K, T, V_co
+
+if TYPE_CHECKING:
+    from malflow.streams.keywords import Awaited, Cached, Epochs, EventTime, Guarded, Threaded
 
 __all__ = ["KeyedStream", "KeyedTimedStream", "NeedsEpochs", "Stream", "StreamProvider", "TimedStream"]
 
@@ -253,8 +253,7 @@ class KeyedStream(
             joiner: Callable[[V_co, R | None], VO],
             *,
             how: Literal["left"] = "left",
-            cache: Duration | None = None,
-            most: int = 100_000,
+            **more: Unpack[Cached],
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def lookup(
@@ -265,8 +264,7 @@ class KeyedStream(
             joiner: Callable[[V_co, R], VO],
             *,
             how: Literal["inner"],
-            cache: Duration | None = None,
-            most: int = 100_000,
+            **more: Unpack[Cached],
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def lookup(
@@ -277,8 +275,7 @@ class KeyedStream(
             joiner: Callable[[V_co, Any], VO],
             *,
             how: Literal["left", "inner"] = "left",
-            cache: Duration | None = None,
-            most: int = 100_000,
+            **more: Unpack[Cached],
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def lookup(
@@ -289,24 +286,12 @@ class KeyedStream(
             joiner: Callable[[V_co, Any], VO],
             *,
             how: Literal["left", "inner"] = "left",
-            cache: Duration | None = None,
-            most: int = 100_000,
+            **more: Unpack[Cached],
         ) -> KeyedStream[K, VO, T]: ...
         def lookup(self, name: str, by: Any, table: Any, joiner: Any, **options: Any) -> Any: ...
         @overload
         def map_async(
-            self,
-            name: str,
-            function: Callable[[V_co], Awaitable[VO]],
-            *,
-            capacity: int = ...,
-            timeout: Duration | None = ...,
-            batch: None = ...,
-            retry: Retry | None = ...,
-            rate: Rate | None = ...,
-            breaker: Breaker | None = ...,
-            on_error: ErrorPolicy = ...,
-            threads: None = ...,
+            self, name: str, function: Callable[[V_co], Awaitable[VO]], *, batch: None = ..., **more: Unpack[Awaited]
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def map_async(
@@ -314,40 +299,16 @@ class KeyedStream(
             name: str,
             function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
             *,
-            capacity: int = ...,
-            timeout: Duration | None = ...,
             batch: int,
-            retry: Retry | None = ...,
-            rate: Rate | None = ...,
-            breaker: Breaker | None = ...,
-            on_error: ErrorPolicy = ...,
-            threads: None = ...,
+            **more: Unpack[Awaited],
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def map_async(
-            self,
-            name: str,
-            function: Callable[[V_co], VO],
-            *,
-            batch: None = ...,
-            retry: Retry | None = ...,
-            rate: Rate | None = ...,
-            breaker: Breaker | None = ...,
-            on_error: ErrorPolicy = ...,
-            threads: int,
+            self, name: str, function: Callable[[V_co], VO], *, batch: None = ..., **more: Unpack[Threaded]
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def map_async(
-            self,
-            name: str,
-            function: Callable[[list[V_co]], Sequence[VO]],
-            *,
-            batch: int,
-            retry: Retry | None = ...,
-            rate: Rate | None = ...,
-            breaker: Breaker | None = ...,
-            on_error: ErrorPolicy = ...,
-            threads: int,
+            self, name: str, function: Callable[[list[V_co]], Sequence[VO]], *, batch: int, **more: Unpack[Threaded]
         ) -> KeyedStream[K, VO, T]: ...
         def map_async(self, name: str, function: Any, **options: Any) -> Any: ...
         def join_broadcast(
@@ -355,10 +316,7 @@ class KeyedStream(
             name: str,
             rows: Table[A, R, Any] | KeyedStream[A, R | None, Any],
             joiner: Callable[[V_co, Mapping[A, R]], VO],
-            *,
-            version: int = ...,
-            migrate: Callable[[Any, int], Any] | None = ...,
-            on_error: ErrorPolicy = ...,
+            **more: Unpack[Guarded],
         ) -> KeyedStream[K, VO, T]: ...
         def flatten(
             self: KeyedStream[K, Iterable[VO], T], name: str, *, on_error: ErrorPolicy = ...
@@ -382,30 +340,10 @@ class KeyedStream(
         ) -> KeyedStream[K, VO, T]: ...
         @overload
         def event_time(
-            self,
-            name: str,
-            assigner: Callable[[DataMessage[K, V_co, T]], TO],
-            *,
-            out_of_orderness: Any,
-            every: Step | None = ...,
-            per_part: bool = ...,
-            idle_after: Duration | None = ...,
-            second: Units | None = ...,
-            on_error: ErrorPolicy = ...,
+            self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO], **more: Unpack[EventTime]
         ) -> KeyedTimedStream[K, V_co, TO]: ...
         @overload
-        def event_time(
-            self,
-            name: str,
-            assigner: str,
-            *,
-            out_of_orderness: Any,
-            every: Step | None = ...,
-            per_part: bool = ...,
-            idle_after: Duration | None = ...,
-            second: Units | None = ...,
-            on_error: ErrorPolicy = ...,
-        ) -> KeyedTimedStream[K, V_co, Any]: ...
+        def event_time(self, name: str, assigner: str, **more: Unpack[EventTime]) -> KeyedTimedStream[K, V_co, Any]: ...
         def event_time(self, name: str, assigner: Any, **options: Any) -> Any: ...
         @overload
         def assign_timestamps(
@@ -417,14 +355,7 @@ class KeyedStream(
         ) -> KeyedNeedsEpochs[K, V_co, Any]: ...
         def assign_timestamps(self, name: str, assigner: Any, *, on_error: ErrorPolicy = "fail") -> Any: ...
         def generate_epochs(
-            self,
-            name: str,
-            generator: Callable[[DataMessage[K, V_co, T], T | None], T | None],
-            *,
-            every: Step | None = None,
-            per_part: bool = True,
-            idle_after: Duration | None = None,
-            second: Units | None = None,
+            self, name: str, generator: Callable[[DataMessage[K, V_co, T], T | None], T | None], **more: Unpack[Epochs]
         ) -> Timed[KeyedStream[K, V_co, T]]: ...
         def split(  # type: ignore[override] # a list of keyed streams is read only
             self,

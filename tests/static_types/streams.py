@@ -130,6 +130,10 @@ def times(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(keyed_stamped.generate_epochs("ke", lambda msg, previous: None)[0], KeyedStream[int, int, datetime])
     assert_type(numbers.assign_timestamps("f", "real"), NeedsEpochs[NoKeyType, int, Any])
     timed = numbers.event_time("et", moment, out_of_orderness=timedelta(seconds=1), every=timedelta(hours=1))
+    assert_type(
+        numbers.event_time("idle", moment, out_of_orderness="1s", idle_after="30s"),
+        TimedStream[NoKeyType, int, datetime],
+    )
     assert_type(timed, TimedStream[NoKeyType, int, datetime])
     assert_type(timed.late, Stream[NoKeyType, int, datetime])
     assert_type(timed.map("m", str), Stream[NoKeyType, str, datetime])

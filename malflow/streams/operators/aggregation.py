@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
@@ -20,6 +19,7 @@ from malflow.windows import WindowResult, Windows, early_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Versioned
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["AggregateOperators", "Windowed"]
@@ -36,8 +36,6 @@ R4 = TypeVar("R4")
 R5 = TypeVar("R5")
 R6 = TypeVar("R6")
 
-_Migrate = Callable[[Any, int], Any] | None
-
 
 class Windowed(Generic[K, V, T]):
     """A keyed stream divided into windows; `aggregate` or `cogroup` adds the operator."""
@@ -50,18 +48,11 @@ class Windowed(Generic[K, V, T]):
 
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V, Any, R1], /, *, version: int = ..., migrate: _Migrate = ...
+        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, WindowResult[R1, T], T]: ...
     @overload
     def aggregate(
-        self,
-        name: str,
-        a1: Aggregator[V, Any, R1],
-        a2: Aggregator[V, Any, R2],
-        /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2], T], T]: ...
     @overload
     def aggregate(
@@ -71,9 +62,7 @@ class Windowed(Generic[K, V, T]):
         a2: Aggregator[V, Any, R2],
         a3: Aggregator[V, Any, R3],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3], T], T]: ...
     @overload
     def aggregate(
@@ -84,9 +73,7 @@ class Windowed(Generic[K, V, T]):
         a3: Aggregator[V, Any, R3],
         a4: Aggregator[V, Any, R4],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4], T], T]: ...
     @overload
     def aggregate(
@@ -98,9 +85,7 @@ class Windowed(Generic[K, V, T]):
         a4: Aggregator[V, Any, R4],
         a5: Aggregator[V, Any, R5],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5], T], T]: ...
     @overload
     def aggregate(
@@ -113,9 +98,7 @@ class Windowed(Generic[K, V, T]):
         a5: Aggregator[V, Any, R5],
         a6: Aggregator[V, Any, R6],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5, R6], T], T]: ...
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
         """Aggregate the records of each key in each window; emit a `WindowResult` when the window closes.
@@ -142,22 +125,15 @@ class Windowed(Generic[K, V, T]):
 
     @overload
     def cogroup(
-        self, name: str, s2: KeyedStream[K, R2, T], /, *, version: int = ..., migrate: _Migrate = ...
+        self, name: str, s2: KeyedStream[K, R2, T], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2]], T], T]: ...
     @overload
     def cogroup(
-        self,
-        name: str,
-        s2: KeyedStream[K, R2, T],
-        s3: KeyedStream[K, R3, T],
-        /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, s2: KeyedStream[K, R2, T], s3: KeyedStream[K, R3, T], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2], list[R3]], T], T]: ...
     @overload
     def cogroup(
-        self, name: str, *others: KeyedStream[K, Any, T], version: int = ..., migrate: _Migrate = ...
+        self, name: str, *others: KeyedStream[K, Any, T], **more: Unpack[Versioned]
     ) -> KeyedStream[K, WindowResult[tuple[list[Any], ...], T], T]: ...
     def cogroup(self, name: str, *others: Any, version: int = 1, migrate: Any = None) -> Any:
         """Collect the records of this and other streams in each window of each key, one list per stream.
@@ -266,18 +242,11 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
 
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V_co, Any, R1], /, *, version: int = ..., migrate: _Migrate = ...
+        self, name: str, a1: Aggregator[V_co, Any, R1], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, R1, T]: ...
     @overload
     def aggregate(
-        self,
-        name: str,
-        a1: Aggregator[V_co, Any, R1],
-        a2: Aggregator[V_co, Any, R2],
-        /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, a1: Aggregator[V_co, Any, R1], a2: Aggregator[V_co, Any, R2], /, **more: Unpack[Versioned]
     ) -> KeyedStream[K, tuple[R1, R2], T]: ...
     @overload
     def aggregate(
@@ -287,9 +256,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         a2: Aggregator[V_co, Any, R2],
         a3: Aggregator[V_co, Any, R3],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, tuple[R1, R2, R3], T]: ...
     @overload
     def aggregate(
@@ -300,9 +267,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         a3: Aggregator[V_co, Any, R3],
         a4: Aggregator[V_co, Any, R4],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, tuple[R1, R2, R3, R4], T]: ...
     @overload
     def aggregate(
@@ -314,9 +279,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         a4: Aggregator[V_co, Any, R4],
         a5: Aggregator[V_co, Any, R5],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, tuple[R1, R2, R3, R4, R5], T]: ...
     @overload
     def aggregate(
@@ -329,9 +292,7 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
         a5: Aggregator[V_co, Any, R5],
         a6: Aggregator[V_co, Any, R6],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> KeyedStream[K, tuple[R1, R2, R3, R4, R5, R6], T]: ...
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
         """Replace each value with the aggregate of all values of its key so far.

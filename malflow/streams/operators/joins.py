@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from malflow.checks import check_choice, checked_length
 from malflow.operators.epochs.frontiers import INPUTS
@@ -18,6 +17,7 @@ from malflow.streams.operators.stateful import StatefulOperators
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import AsOf, Bounded
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["JoinOperators"]
@@ -27,7 +27,6 @@ V_co = TypeVar("V_co", covariant=True)
 V2 = TypeVar("V2")
 T = TypeVar("T")
 
-_Migrate = Callable[[Any, int], Any] | None
 
 _KEPT = {"inner": (False, False), "left": (True, False), "right": (False, True), "outer": (True, True)}
 """Whether left and right records without a partner are emitted, by the kind of a join."""
@@ -42,51 +41,19 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        before: Any,
-        after: Any,
-        how: Literal["inner"] = "inner",
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["inner"] = "inner", **more: Unpack[Bounded]
     ) -> KeyedStream[K, tuple[V_co, V2], T]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        before: Any,
-        after: Any,
-        how: Literal["left"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["left"], **more: Unpack[Bounded]
     ) -> KeyedStream[K, tuple[V_co, V2 | None], T]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        before: Any,
-        after: Any,
-        how: Literal["right"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["right"], **more: Unpack[Bounded]
     ) -> KeyedStream[K, tuple[V_co | None, V2], T]: ...
     @overload
     def interval_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        before: Any,
-        after: Any,
-        how: Literal["outer"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["outer"], **more: Unpack[Bounded]
     ) -> KeyedStream[K, tuple[V_co, V2] | tuple[V_co, None] | tuple[None, V2], T]: ...
     def interval_join(
         self,
@@ -134,27 +101,11 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
 
     @overload
     def asof_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        tolerance: Any = None,
-        how: Literal["left"] = "left",
-        tie: Callable[[V2], Any] | str | None = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["left"] = "left", **more: Unpack[AsOf[V2]]
     ) -> KeyedStream[K, tuple[V_co, V2 | None], T]: ...
     @overload
     def asof_join(
-        self,
-        name: str,
-        right: KeyedStream[K, V2, T],
-        *,
-        tolerance: Any = None,
-        how: Literal["inner"],
-        tie: Callable[[V2], Any] | str | None = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, right: KeyedStream[K, V2, T], *, how: Literal["inner"], **more: Unpack[AsOf[V2]]
     ) -> KeyedStream[K, tuple[V_co, V2], T]: ...
     def asof_join(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.graph import Graph
@@ -17,6 +17,7 @@ from malflow.windows import until_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Grouped, Versioned
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["LateWindowed"]
@@ -32,10 +33,6 @@ R4 = TypeVar("R4")
 R5 = TypeVar("R5")
 R6 = TypeVar("R6")
 
-_Migrate = Callable[[Any, int], Any] | None
-
-_Late = Sequence["KeyedStream[Any, Any, Any] | None"]
-
 
 class LateWindowed(Generic[K, V, T]):
     """A keyed stream and its late records, divided into windows; `aggregate` or `cogroup` adds the operator."""
@@ -49,24 +46,11 @@ class LateWindowed(Generic[K, V, T]):
 
     @overload
     def aggregate(
-        self,
-        name: str,
-        a1: Aggregator[V, Any, R1],
-        /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Versioned]
     ) -> LateResults[K, R1, V, T]: ...
     @overload
     def aggregate(
-        self,
-        name: str,
-        a1: Aggregator[V, Any, R1],
-        a2: Aggregator[V, Any, R2],
-        /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Versioned]
     ) -> LateResults[K, tuple[R1, R2], V, T]: ...
     @overload
     def aggregate(
@@ -76,9 +60,7 @@ class LateWindowed(Generic[K, V, T]):
         a2: Aggregator[V, Any, R2],
         a3: Aggregator[V, Any, R3],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> LateResults[K, tuple[R1, R2, R3], V, T]: ...
     @overload
     def aggregate(
@@ -89,9 +71,7 @@ class LateWindowed(Generic[K, V, T]):
         a3: Aggregator[V, Any, R3],
         a4: Aggregator[V, Any, R4],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> LateResults[K, tuple[R1, R2, R3, R4], V, T]: ...
     @overload
     def aggregate(
@@ -103,9 +83,7 @@ class LateWindowed(Generic[K, V, T]):
         a4: Aggregator[V, Any, R4],
         a5: Aggregator[V, Any, R5],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> LateResults[K, tuple[R1, R2, R3, R4, R5], V, T]: ...
     @overload
     def aggregate(
@@ -118,9 +96,7 @@ class LateWindowed(Generic[K, V, T]):
         a5: Aggregator[V, Any, R5],
         a6: Aggregator[V, Any, R6],
         /,
-        *,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> LateResults[K, tuple[R1, R2, R3, R4, R5, R6], V, T]: ...
     def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
         """Aggregate the records of each key in each window, as `Windowed.aggregate` does.
@@ -140,28 +116,15 @@ class LateWindowed(Generic[K, V, T]):
 
     @overload
     def cogroup(
-        self, name: str, s2: KeyedStream[K, R2, T], /, *, late: _Late = ..., version: int = ..., migrate: _Migrate = ...
+        self, name: str, s2: KeyedStream[K, R2, T], /, **more: Unpack[Grouped]
     ) -> LateGroups[K, tuple[list[V], list[R2]], T]: ...
     @overload
     def cogroup(
-        self,
-        name: str,
-        s2: KeyedStream[K, R2, T],
-        s3: KeyedStream[K, R3, T],
-        /,
-        *,
-        late: _Late = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, s2: KeyedStream[K, R2, T], s3: KeyedStream[K, R3, T], /, **more: Unpack[Grouped]
     ) -> LateGroups[K, tuple[list[V], list[R2], list[R3]], T]: ...
     @overload
     def cogroup(
-        self,
-        name: str,
-        *others: KeyedStream[K, Any, T],
-        late: _Late = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, *others: KeyedStream[K, Any, T], **more: Unpack[Grouped]
     ) -> LateGroups[K, tuple[list[Any], ...], T]: ...
     def cogroup(self, name: str, *others: Any, late: Any = (), version: int = 1, migrate: Any = None) -> Any:
         """Collect the records of this and other streams in each window of each key, as `Windowed.cogroup` does.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from malflow.callables import deferred, takes
 from malflow.checks import check_choice, check_whole_number, checked_duration
@@ -33,6 +33,7 @@ from malflow.type_parameters import K, T, V_co
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Awaited, Cached, Threaded
     from malflow.streams.stream import Stream
 
 __all__ = [
@@ -59,8 +60,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, R | None], VO],
         *,
         how: Literal["left"] = "left",
-        cache: Duration | None = None,
-        most: int = 100_000,
+        **more: Unpack[Cached],
     ) -> Stream[K, VO, T]: ...
     @overload
     def lookup(
@@ -71,8 +71,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, R], VO],
         *,
         how: Literal["inner"],
-        cache: Duration | None = None,
-        most: int = 100_000,
+        **more: Unpack[Cached],
     ) -> Stream[K, VO, T]: ...
     @overload
     def lookup(
@@ -83,8 +82,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
-        cache: Duration | None = None,
-        most: int = 100_000,
+        **more: Unpack[Cached],
     ) -> Stream[K, VO, T]: ...
     @overload
     def lookup(
@@ -95,8 +93,7 @@ class LookupOperators(StreamHandle[K, V_co, T]):
         joiner: Callable[[V_co, Any], VO],
         *,
         how: Literal["left", "inner"] = "left",
-        cache: Duration | None = None,
-        most: int = 100_000,
+        **more: Unpack[Cached],
     ) -> Stream[K, VO, T]: ...
     def lookup(
         self,
@@ -166,18 +163,7 @@ class CallingOperators(StreamHandle[K, V_co, T]):
 
     @overload
     def map_async(
-        self,
-        name: str,
-        function: Callable[[V_co], Awaitable[VO]],
-        *,
-        capacity: int = 100,
-        timeout: Duration | None = None,
-        batch: None = None,
-        retry: Retry | None = None,
-        rate: Rate | None = None,
-        breaker: Breaker | None = None,
-        on_error: ErrorPolicy = "fail",
-        threads: None = None,
+        self, name: str, function: Callable[[V_co], Awaitable[VO]], *, batch: None = None, **more: Unpack[Awaited]
     ) -> Stream[K, VO, T]: ...
     @overload
     def map_async(
@@ -185,40 +171,16 @@ class CallingOperators(StreamHandle[K, V_co, T]):
         name: str,
         function: Callable[[list[V_co]], Awaitable[Sequence[VO]]],
         *,
-        capacity: int = 100,
-        timeout: Duration | None = None,
         batch: int,
-        retry: Retry | None = None,
-        rate: Rate | None = None,
-        breaker: Breaker | None = None,
-        on_error: ErrorPolicy = "fail",
-        threads: None = None,
+        **more: Unpack[Awaited],
     ) -> Stream[K, VO, T]: ...
     @overload
     def map_async(
-        self,
-        name: str,
-        function: Callable[[V_co], VO],
-        *,
-        batch: None = None,
-        retry: Retry | None = None,
-        rate: Rate | None = None,
-        breaker: Breaker | None = None,
-        on_error: ErrorPolicy = "fail",
-        threads: int,
+        self, name: str, function: Callable[[V_co], VO], *, batch: None = None, **more: Unpack[Threaded]
     ) -> Stream[K, VO, T]: ...
     @overload
     def map_async(
-        self,
-        name: str,
-        function: Callable[[list[V_co]], Sequence[VO]],
-        *,
-        batch: int,
-        retry: Retry | None = None,
-        rate: Rate | None = None,
-        breaker: Breaker | None = None,
-        on_error: ErrorPolicy = "fail",
-        threads: int,
+        self, name: str, function: Callable[[list[V_co]], Sequence[VO]], *, batch: int, **more: Unpack[Threaded]
     ) -> Stream[K, VO, T]: ...
     def map_async(
         self,

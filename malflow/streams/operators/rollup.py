@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from malflow.aggregators.contract import Aggregator
 from malflow.checks import checked_duration
@@ -18,10 +17,11 @@ from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.operators.stateful import StatefulOperators
 from malflow.streams.operators.windows import check_merge, kernel_of
-from malflow.windows import FOREVER, Forever, WindowResult, calendar
+from malflow.windows import FOREVER, WindowResult, calendar
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import RolledUp
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["RollupOperators"]
@@ -34,9 +34,6 @@ R2 = TypeVar("R2")
 R3 = TypeVar("R3")
 R4 = TypeVar("R4")
 
-_Keep = Mapping[str, timedelta | Forever] | None
-_Migrate = Callable[[Any, int], Any] | None
-
 
 class RollupOperators(StatefulOperators[K, V_co, T]):
     """The method that aggregates the records of each key by several calendar units."""
@@ -45,16 +42,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
 
     @overload
     def rollup(
-        self,
-        name: str,
-        levels: Sequence[str],
-        a1: Aggregator[V_co, Any, R1],
-        /,
-        *,
-        zone: Any = ...,
-        keep: _Keep = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self, name: str, levels: Sequence[str], a1: Aggregator[V_co, Any, R1], /, **more: Unpack[RolledUp]
     ) -> dict[str, KeyedStream[K, WindowResult[R1, T], T]]: ...
     @overload
     def rollup(
@@ -64,11 +52,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
         a1: Aggregator[V_co, Any, R1],
         a2: Aggregator[V_co, Any, R2],
         /,
-        *,
-        zone: Any = ...,
-        keep: _Keep = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[RolledUp],
     ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2], T], T]]: ...
     @overload
     def rollup(
@@ -79,11 +63,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
         a2: Aggregator[V_co, Any, R2],
         a3: Aggregator[V_co, Any, R3],
         /,
-        *,
-        zone: Any = ...,
-        keep: _Keep = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[RolledUp],
     ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2, R3], T], T]]: ...
     @overload
     def rollup(
@@ -95,11 +75,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
         a3: Aggregator[V_co, Any, R3],
         a4: Aggregator[V_co, Any, R4],
         /,
-        *,
-        zone: Any = ...,
-        keep: _Keep = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[RolledUp],
     ) -> dict[str, KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4], T], T]]: ...
     def rollup(
         self,

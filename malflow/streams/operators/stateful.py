@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from malflow.failures import ErrorPolicy
 from malflow.graph import Graph
@@ -29,6 +29,7 @@ from malflow.streams.arguments import (
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Guarded
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["HIDDEN_OF_TIMED", "StatefulOperators", "check_wakes"]
@@ -85,10 +86,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         name: str,
         mapper: Callable[[K, V_co, S], tuple[VO, S | None]],
         default: Callable[[], S],
-        *,
-        version: int = 1,
-        migrate: Callable[[Any, int], S | None] | None = None,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded[S]],
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_map(
@@ -96,10 +94,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         name: str,
         mapper: Callable[[K, V_co, S | None], tuple[VO, S | None]],
         default: None = None,
-        *,
-        version: int = 1,
-        migrate: Callable[[Any, int], S | None] | None = None,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded[S]],
     ) -> KeyedStream[K, VO, T]: ...
     def stateful_map(
         self,
@@ -146,10 +141,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         name: str,
         logic: StatefulLogic[K, V_co, T, VO, S] | Callable[[DataMessage[K, V_co, T], S, Output[K, VO, T]], S | None],
         default: Callable[[], S],
-        *,
-        version: int = 1,
-        migrate: Callable[[Any, int], S | None] | None = None,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded[S]],
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def stateful_op(
@@ -157,10 +149,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         name: str,
         logic: StatefulLogic[K, V_co, T, VO, Any] | Callable[[DataMessage[K, V_co, T], Any, Output[K, VO, T]], Any],
         default: None = None,
-        *,
-        version: int = 1,
-        migrate: Callable[[Any, int], Any] | None = None,
-        on_error: ErrorPolicy = ...,
+        **more: Unpack[Guarded],
     ) -> KeyedStream[K, VO, T]: ...
     def stateful_op(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, Unpack, overload
 
 from malflow.callables import advice
 from malflow.checks import check_choice
@@ -21,6 +21,7 @@ from malflow.streams.arguments import check_count, checked_field_of, checked_fun
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Versioned
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["Table"]
@@ -32,7 +33,6 @@ KO = TypeVar("KO")
 VO = TypeVar("VO")
 V2 = TypeVar("V2")
 
-_Migrate = Callable[[Any, int], Any] | None
 
 _KEEPS = {"inner": (False, False), "left": (True, False), "outer": (True, True)}
 """Whether left and right rows without a partner are in a joined table, by its kind."""
@@ -160,8 +160,7 @@ class Table(Generic[K, V, T]):
         joiner: Callable[[V, V2], VO],
         *,
         how: Literal["inner"] = "inner",
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> Table[K, VO, T]: ...
     @overload
     def join(
@@ -171,8 +170,7 @@ class Table(Generic[K, V, T]):
         joiner: Callable[[V, V2 | None], VO],
         *,
         how: Literal["left"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> Table[K, VO, T]: ...
     @overload
     def join(
@@ -182,8 +180,7 @@ class Table(Generic[K, V, T]):
         joiner: Callable[[V | None, V2 | None], VO],
         *,
         how: Literal["outer"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> Table[K, VO, T]: ...
     @overload
     def join(
@@ -194,8 +191,7 @@ class Table(Generic[K, V, T]):
         *,
         on: Callable[[V], Any] | str,
         how: Literal["inner"] = "inner",
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> Table[K, VO, T]: ...
     @overload
     def join(
@@ -206,8 +202,7 @@ class Table(Generic[K, V, T]):
         *,
         on: Callable[[V], Any] | str,
         how: Literal["left"],
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Versioned],
     ) -> Table[K, VO, T]: ...
     def join(
         self,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from malflow.checks import check_choice, checked_length
 from malflow.nodes import Port
 from malflow.operators.epochs.frontiers import INPUTS
-from malflow.operators.epochs.rounding import Step
 from malflow.operators.joins.asof_join import VersionsJoin, migrated_rows
 from malflow.operators.keyed.timed_op import TIMERS
 from malflow.operators.tables.joins import ArrivalJoin
@@ -21,6 +20,7 @@ from malflow.streams.operators.table import Table
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.streams.keywords import Arriving, Expiring
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["TableOperators"]
@@ -32,7 +32,6 @@ T = TypeVar("T")
 VO = TypeVar("VO")
 R = TypeVar("R")
 
-_Migrate = Callable[[Any, int], Any] | None
 
 _ARTICLES = {"left": "a left", "inner": "an inner"}
 
@@ -44,28 +43,12 @@ class TableOperators(StatefulOperators[K, V_co, T]):
 
     @overload
     def to_table(
-        self: TableOperators[K, R | None, T],
-        name: str,
-        row: None = None,
-        *,
-        ttl: Step | None = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        self: TableOperators[K, R | None, T], name: str, row: None = None, **more: Unpack[Expiring]
     ) -> Table[K, R, T]: ...
     @overload
-    def to_table(
-        self,
-        name: str,
-        row: Callable[[V_co], R | None],
-        *,
-        ttl: Step | None = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
-    ) -> Table[K, R, T]: ...
+    def to_table(self, name: str, row: Callable[[V_co], R | None], **more: Unpack[Expiring]) -> Table[K, R, T]: ...
     @overload
-    def to_table(
-        self, name: str, row: str, *, ttl: Step | None = ..., version: int = ..., migrate: _Migrate = ...
-    ) -> Table[K, Any, T]: ...
+    def to_table(self, name: str, row: str, **more: Unpack[Expiring]) -> Table[K, Any, T]: ...
     def to_table(self, name: str, row: Any = None, *, ttl: Any = None, version: int = 1, migrate: Any = None) -> Any:
         """Keep the last row of each key, in the order of arrival; call `sort` before it for the order of event time.
 
@@ -118,9 +101,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         joiner: Callable[[V_co, V2 | None], VO],
         *,
         how: Literal["left"] = "left",
-        at: Literal["time", "arrival"] = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Arriving],
     ) -> KeyedStream[K, VO, T]: ...
     @overload
     def join_table(
@@ -130,9 +111,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
         joiner: Callable[[V_co, V2], VO],
         *,
         how: Literal["inner"],
-        at: Literal["time", "arrival"] = ...,
-        version: int = ...,
-        migrate: _Migrate = ...,
+        **more: Unpack[Arriving],
     ) -> KeyedStream[K, VO, T]: ...
     def join_table(
         self,
