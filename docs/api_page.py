@@ -9,6 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -169,7 +170,19 @@ def definition(value: Any) -> Function:
     *outer, name = home.__qualname__.split(".")
     for part in outer:
         scope = next(it for it in scope.body if isinstance(it, ast.ClassDef) and it.name == part)
-    return [it for it in ast.walk(scope) if isinstance(it, Function) and it.name == name][-1]
+    found = [it for it in ast.walk(scope) if isinstance(it, Function) and it.name == name][-1]
+    return found if "__signature__" not in vars(home) else listing(found, home)
+
+
+def listing(node: Function, constructor: Any) -> Function:
+    """Return a constructor that takes ``**options``, with the options that its signature lists in their place."""
+    listed = deepcopy(node)
+    for it in inspect.signature(constructor).parameters.values():
+        if it.kind is inspect.Parameter.KEYWORD_ONLY:
+            listed.args.kwonlyargs.append(ast.arg(it.name, ast.parse(it.annotation, mode="eval").body))
+            listed.args.kw_defaults.append(ast.parse(repr(it.default).removeprefix("datetime."), mode="eval").body)
+    listed.args.kwarg = None
+    return listed
 
 
 @cache

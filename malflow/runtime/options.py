@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self
+from inspect import Parameter, signature
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from malflow.checks import Cures, check_choice, check_function, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
@@ -19,14 +20,20 @@ from malflow.words import did_you_mean, short_repr
 
 __all__ = [
     "NOTHING",
+    "RunArguments",
     "RunOptions",
     "RuntimeBuilder",
     "check_build",
     "checked_parallelism",
+    "lists_options",
+    "options_of",
 ]
 
 NOTHING = NoPersistence()
 """The default persistence of a runtime."""
+
+Kind = TypeVar("Kind", bound="RunOptions")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _RUN = "a run's"
 """The owner of the options, for errors."""
@@ -36,7 +43,7 @@ _RUN = "a run's"
 class RunOptions:
     """The options of a run that all runtimes share, documented at `malflow.SingleThreadRuntime`.
 
-    Each is an argument of every runtime and a method of every builder, under the same name.
+    Each is an argument of every runtime (see `RunArguments`) and a method of every builder, under the same name.
 
     Attributes:
         parallelism: the number of logical workers; None lets the runtime choose.
@@ -110,6 +117,50 @@ class RunOptions:
     def job(self) -> str:
         """The name of the job."""
         return job_of(self.persistence)
+
+
+class RunArguments(TypedDict, total=False):
+    """The `RunOptions` that a runtime takes by keyword only."""
+
+    restore: Literal["latest"] | int | datetime | None
+    recovery: Literal["strict", "previous"]
+    renamed: Mapping[str, str] | None
+    allow_dropped_state: Collection[str]
+    debug: bool
+    listeners: Sequence[Listener]
+    sinks: Literal["exactly_once", "accept_duplicates"]
+    at_end: Literal["finish", "keep"] | None
+    pinned: Collection[str]
+
+
+def options_of(runtime: object, kind: type[Kind], /, **given: Any) -> Kind:
+    """Return the options of a runtime from the arguments of its constructor.
+
+    Raises:
+        TypeError: if the options have no such argument, as Python raises it.
+        GraphError: if an option is not valid.
+    """
+    known = [it.name for it in fields(kind)]
+    for name in given:
+        if name not in known:
+            text = f"{type(runtime).__name__}() got an unexpected keyword argument {name!r}"
+            raise TypeError(text + did_you_mean(name, known, else_=""))
+    return kind(**given)
+
+
+def lists_options(kind: type[RunOptions]) -> Callable[[F], F]:
+    """Return a decorator of a constructor with ``**options``: `help` then lists each option with its default."""
+    own_first = sorted(fields(kind), key=lambda it: it in fields(RunOptions))
+    options = [Parameter(it.name, Parameter.KEYWORD_ONLY, default=it.default, annotation=it.type) for it in own_first]
+
+    def listing(constructor: F) -> F:
+        written = signature(constructor)
+        explicit = [it for it in written.parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
+        listed = [*explicit, *(it for it in options if it.name not in written.parameters)]
+        vars(constructor)["__signature__"] = written.replace(parameters=listed)
+        return constructor
+
+    return listing
 
 
 def _checked_snapshots(snapshots: Duration | None, persistence: Persistence) -> timedelta | None:

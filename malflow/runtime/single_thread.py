@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
-from typing import Literal
+from collections.abc import Callable
+from typing import Unpack
 
 from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.events import Listener
 from malflow.runtime.local import LocalRuntime
-from malflow.runtime.options import NOTHING, RunOptions, RuntimeBuilder, checked_parallelism
+from malflow.runtime.options import (
+    NOTHING,
+    RunArguments,
+    RunOptions,
+    RuntimeBuilder,
+    checked_parallelism,
+    lists_options,
+    options_of,
+)
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.snapshot.persistence import Persistence
 from malflow.streams.stream import StreamProvider
@@ -27,10 +33,10 @@ class SingleThreadRuntime(LocalRuntime):
         persistence: where snapshots are saved, such as a `malflow.snapshot.FsspecBackend`.
         snapshots: the interval between snapshots. With None, one is taken only at the end of the run and on request.
         parallelism: the number of logical workers. They share the thread in a fixed order.
-        restore: the snapshot to restore: ``"latest"``, an id, a datetime with a time zone for the one that was the
-            latest at that time, or None to start without state.
-        recovery: what to do if that snapshot is damaged: ``"strict"`` raises; ``"previous"`` restores the newest intact
-            one; later records are then processed and written again.
+        restore: the snapshot to restore: by default ``"latest"``; an id, a datetime with a time zone for the one that
+            was the latest at that time, or None to start without state.
+        recovery: what to do if that snapshot is damaged: ``"strict"``, the default, raises; ``"previous"`` restores the
+            newest intact one; later records are then processed and written again.
         renamed: the new names of stateful operators, by their old names.
         allow_dropped_state: stateful operators that may lose their state if the program no longer has them.
         debug: whether to make checks that are too expensive for production. They detect values that change after they
@@ -39,7 +45,7 @@ class SingleThreadRuntime(LocalRuntime):
             one.
         listeners: notified of ticks, snapshots and the end of the run: see `malflow.events`.
         sinks: what to do if a transactional sink has committed more transactions than the restored snapshot contains:
-            ``"exactly_once"`` raises; ``"accept_duplicates"`` continues, and writes their records again.
+            ``"exactly_once"``, the default, raises; ``"accept_duplicates"`` continues, and writes their records again.
         at_end: the effect of the end of the input. ``"finish"`` emits the epoch `MAX`: windows close, timers fire,
             patterns and joins emit their results. ``"keep"`` suspends the run, as a stop does: open windows, timers and
             waiting records stay in the state for the next run. With None, a run with a persistence keeps them, and one
@@ -50,40 +56,17 @@ class SingleThreadRuntime(LocalRuntime):
         GraphError: if an argument is not valid.
     """
 
+    @lists_options(RunOptions)
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
         snapshots: Duration | None = None,
         parallelism: int = 1,
-        *,
-        restore: Literal["latest"] | int | datetime | None = "latest",
-        recovery: Literal["strict", "previous"] = "strict",
-        renamed: Mapping[str, str] | None = None,
-        allow_dropped_state: Collection[str] = (),
-        debug: bool = False,
-        listeners: Sequence[Listener] = (),
-        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
-        at_end: Literal["finish", "keep"] | None = None,
-        pinned: Collection[str] = (),
+        **options: Unpack[RunArguments],
     ) -> None:
-        super().__init__(
-            build_dataflow,
-            RunOptions(
-                persistence=persistence,
-                snapshots=snapshots,
-                parallelism=checked_parallelism(parallelism),
-                restore=restore,
-                recovery=recovery,
-                renamed=renamed,
-                allow_dropped_state=allow_dropped_state,
-                debug=debug,
-                listeners=listeners,
-                sinks=sinks,
-                at_end=at_end,
-                pinned=pinned,
-            ),
-        )
+        first = {"persistence": persistence, "snapshots": snapshots, "parallelism": checked_parallelism(parallelism)}
+        super().__init__(build_dataflow, options_of(self, RunOptions, **first, **options))
 
     @classmethod
     def builder(cls) -> SingleThreadRuntimeBuilder:

@@ -1,4 +1,4 @@
-"""An option of a run is defined once: constructors and builders follow."""
+"""An option of a run is defined once: constructors, their types and builders follow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from malflow import GraphError, RestartPolicy, SingleThreadRuntime, SparkRuntime
-from malflow.runtime.options import RunOptions
-from malflow.runtime.spark.settings import SparkOptions
+from malflow import GraphError, MultiProcessRuntime, RestartPolicy, SingleThreadRuntime, SparkRuntime
+from malflow.runtime.options import RunArguments, RunOptions
+from malflow.runtime.processes.options import ProcessArguments, ProcessOptions
+from malflow.runtime.spark.settings import SparkArguments, SparkOptions
 from malflow.snapshot import NoPersistence
 
 COMMON: dict[str, Any] = {
@@ -28,6 +29,11 @@ COMMON: dict[str, Any] = {
     "at_end": "keep",
     "pinned": ("parallelism",),
 }
+OF_PROCESSES: dict[str, Any] = COMMON | {
+    "processes": 2,
+    "restart": RestartPolicy(1),
+    "start_method": "forkserver",
+}
 OF_SPARK: dict[str, Any] = COMMON | {
     "spark": object(),
     "conf": {},
@@ -41,8 +47,12 @@ OF_SPARK: dict[str, Any] = COMMON | {
 }
 each_runtime = pytest.mark.parametrize(
     ("runtime", "kind", "values"),
-    [(SingleThreadRuntime, RunOptions, COMMON), (SparkRuntime, SparkOptions, OF_SPARK)],
-    ids=["single_thread", "spark"],
+    [
+        (SingleThreadRuntime, RunOptions, COMMON),
+        (MultiProcessRuntime, ProcessOptions, OF_PROCESSES),
+        (SparkRuntime, SparkOptions, OF_SPARK),
+    ],
+    ids=["single_thread", "processes", "spark"],
 )
 
 
@@ -56,6 +66,34 @@ def test_a_constructor_has_every_option_with_its_default(runtime: Any, kind: Any
         defaults["parallelism"] = None
     assert defaults == {field.name: field.default for field in fields(kind)}
     assert list(values) == [field.name for field in fields(kind)], "this test knows every option"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [(RunArguments, RunOptions), (ProcessArguments, ProcessOptions), (SparkArguments, SparkOptions)],
+)
+def test_arguments_have_the_types_of_the_options(arguments: Any, kind: Any) -> None:
+    positional = {"persistence", "snapshots", "parallelism"}
+    types = {name: hint.__forward_arg__ for name, hint in arguments.__annotations__.items()}
+    assert types == {it.name: it.type for it in fields(kind) if it.name not in positional}
+    assert not arguments.__required_keys__
+
+
+def test_an_unknown_argument_is_an_error_that_names_the_option_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"^MultiProcessRuntime\(\) got .* argument 'proceses'; did you mean 'processes'\?"
+    ):
+        MultiProcessRuntime(lambda _: None, proceses=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"argument 'processes'$"):
+        SingleThreadRuntime(lambda _: None, processes=2)  # type: ignore[call-arg]
+
+
+def test_a_subclass_has_the_signature_of_its_own_constructor() -> None:
+    class Local(SingleThreadRuntime):
+        def __init__(self, build_dataflow: Any, *, folder: str) -> None:
+            super().__init__(build_dataflow)
+
+    assert list(inspect.signature(Local).parameters) == ["build_dataflow", "folder"]
 
 
 @each_runtime

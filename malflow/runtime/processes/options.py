@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from malflow.checks import check_choice, check_whole_number
-from malflow.runtime.options import RunOptions
+from malflow.runtime.options import RunArguments, RunOptions
 from malflow.runtime.processes.fork_server import fork
 from malflow.runtime.processes.starting import Launch, spawn
 from malflow.runtime.restarts import RestartPolicy
 from malflow.snapshot.backend import FsspecBackend
 
 __all__ = [
+    "ProcessArguments",
     "ProcessOptions",
     "usable_cores",
 ]
@@ -58,7 +59,7 @@ class ProcessOptions(RunOptions):
 
     processes: int | None = None
     restart: RestartPolicy | None = None
-    start_method: str = "spawn"
+    start_method: Literal["spawn", "forkserver"] = "spawn"
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -93,3 +94,11 @@ class ProcessOptions(RunOptions):
         """Whether snapshots may be in the memory of this process. No other one reaches it."""
         backend = self.persistence
         return isinstance(backend, FsspecBackend) and (backend.is_in_memory or backend.has_given_filesystem)
+
+
+class ProcessArguments(RunArguments, total=False):
+    """The `ProcessOptions` that a runtime takes by keyword only."""
+
+    processes: int | None
+    restart: RestartPolicy | None
+    start_method: Literal["spawn", "forkserver"]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, Unpack
 
 from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError
-from malflow.events import Listener
 from malflow.runtime.host import TickingHost
 from malflow.runtime.local import LocalRuntime
-from malflow.runtime.options import NOTHING, RuntimeBuilder
+from malflow.runtime.options import NOTHING, RuntimeBuilder, lists_options, options_of
 from malflow.runtime.processes.host import ProcessesHost, pickled_program
-from malflow.runtime.processes.options import ProcessOptions
+from malflow.runtime.processes.options import ProcessArguments, ProcessOptions
 from malflow.runtime.restarts import RestartPolicy, Restarts
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.runtime.transport.sink_proxies import driver_sinks
@@ -42,8 +40,8 @@ class MultiProcessRuntime(LocalRuntime):
             affinity and its control group. With 0, the workers run in this process, for a debugger.
         parallelism: the number of logical workers. They are spread evenly over the processes if it is a multiple of
             their number; None for one per process. With fewer workers than processes, fewer processes are started.
-        start_method: ``"spawn"`` starts a new interpreter for each process, ``"forkserver"`` one that forks all
-            processes, including later runs; it is faster for many short runs.
+        start_method: ``"spawn"``, the default, starts a new interpreter for each process, ``"forkserver"`` one that
+            forks all processes, including later runs; it is faster for many short runs.
         restart: the limits of restarts after the death of a process, or a failure of the store.
         restore, recovery, renamed, allow_dropped_state: as in `malflow.SingleThreadRuntime`.
         debug: as in `malflow.SingleThreadRuntime`. A value that changes after it was sent to another process is not an
@@ -59,46 +57,17 @@ class MultiProcessRuntime(LocalRuntime):
 
     _kind = "processes"
 
+    @lists_options(ProcessOptions)
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
         snapshots: Duration | None = None,
         parallelism: int | None = None,
-        *,
-        processes: int | None = None,
-        start_method: Literal["spawn", "forkserver"] = "spawn",
-        restart: RestartPolicy | None = None,
-        restore: Literal["latest"] | int | datetime | None = "latest",
-        recovery: Literal["strict", "previous"] = "strict",
-        renamed: Mapping[str, str] | None = None,
-        allow_dropped_state: Collection[str] = (),
-        debug: bool = False,
-        listeners: Sequence[Listener] = (),
-        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
-        at_end: Literal["finish", "keep"] | None = None,
-        pinned: Collection[str] = (),
+        **options: Unpack[ProcessArguments],
     ) -> None:
-        super().__init__(
-            build_dataflow,
-            ProcessOptions(
-                persistence=persistence,
-                snapshots=snapshots,
-                parallelism=parallelism,
-                processes=processes,
-                start_method=start_method,
-                restart=restart,
-                restore=restore,
-                recovery=recovery,
-                renamed=renamed,
-                allow_dropped_state=allow_dropped_state,
-                debug=debug,
-                listeners=listeners,
-                sinks=sinks,
-                at_end=at_end,
-                pinned=pinned,
-            ),
-        )
+        first = {"persistence": persistence, "snapshots": snapshots, "parallelism": parallelism}
+        super().__init__(build_dataflow, options_of(self, ProcessOptions, **first, **options))
         self._pickled: tuple[Program, bytes] | None = None
 
     @classmethod

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.errors import GraphError
-from malflow.events import Listener
 from malflow.runtime.base import Runtime
-from malflow.runtime.options import NOTHING, RuntimeBuilder
+from malflow.runtime.options import NOTHING, RuntimeBuilder, lists_options, options_of
 from malflow.runtime.process_state import BROKEN_PIPE, signals_stop
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.restarts import RestartPolicy
@@ -31,7 +29,7 @@ from malflow.runtime.spark.session.session import (
     share_interpreter,
     task_attempts,
 )
-from malflow.runtime.spark.settings import Settings, SparkOptions
+from malflow.runtime.spark.settings import Settings, SparkArguments, SparkOptions
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks
@@ -88,56 +86,17 @@ class SparkRuntime(Runtime):
 
     _kind = "spark"
 
+    @lists_options(SparkOptions)
     def __init__(
         self,
         build_dataflow: Callable[[StreamProvider], object],
         persistence: Persistence = NOTHING,
         snapshots: Duration | None = None,
         parallelism: int | None = None,
-        *,
-        spark: SparkSession | None = None,
-        conf: Mapping[str, str] | None = None,
-        trigger: Duration = timedelta(0),
-        latency: Duration | None = None,
-        max_records_per_tick: int | None = None,
-        scratch: str | None = None,
-        scratch_options: Mapping[str, Any] | None = None,
-        restart: RestartPolicy | None = None,
-        name: str | None = None,
-        restore: Literal["latest"] | int | datetime | None = "latest",
-        recovery: Literal["strict", "previous"] = "strict",
-        renamed: Mapping[str, str] | None = None,
-        allow_dropped_state: Collection[str] = (),
-        debug: bool = False,
-        listeners: Sequence[Listener] = (),
-        sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once",
-        at_end: Literal["finish", "keep"] | None = None,
-        pinned: Collection[str] = (),
+        **options: Unpack[SparkArguments],
     ) -> None:
-        options = SparkOptions(
-            persistence=persistence,
-            snapshots=snapshots,
-            parallelism=parallelism,
-            spark=spark,
-            conf=conf,
-            trigger=trigger,
-            latency=latency,
-            max_records_per_tick=max_records_per_tick,
-            scratch=scratch,
-            scratch_options=scratch_options,
-            restart=restart,
-            name=name,
-            restore=restore,
-            recovery=recovery,
-            renamed=renamed,
-            allow_dropped_state=allow_dropped_state,
-            debug=debug,
-            listeners=listeners,
-            sinks=sinks,
-            at_end=at_end,
-            pinned=pinned,
-        )
-        super().__init__(build_dataflow, options)
+        first = {"persistence": persistence, "snapshots": snapshots, "parallelism": parallelism}
+        super().__init__(build_dataflow, options_of(self, SparkOptions, **first, **options))
 
     @classmethod
     def builder(cls) -> SparkRuntimeBuilder:

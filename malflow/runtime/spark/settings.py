@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from malflow.checks import check_mapping, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.runtime.options import RunOptions
+from malflow.runtime.options import RunArguments, RunOptions
 from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog.changelog import ScratchFolder
 from malflow.runtime.spark.pacing import PaceOptions
@@ -21,7 +21,7 @@ from malflow.snapshot.persistence import RestoreOptions, job_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Settings", "SparkOptions"]
+__all__ = ["Settings", "SparkArguments", "SparkOptions"]
 
 _POLL_SECONDS = 0.5
 """How long a worker may poll. Less: smaller ticks with the same overhead; more: records wait longer."""
@@ -124,6 +124,20 @@ class SparkOptions(RunOptions):
         """How long ticks may take."""
         latency = None if self.latency is None else checked_seconds("SparkRuntime", "latency", self.latency)
         return PaceOptions(self.pause, latency)
+
+
+class SparkArguments(RunArguments, total=False):
+    """The `SparkOptions` that a runtime takes by keyword only."""
+
+    spark: SparkSession | None
+    conf: Mapping[str, str] | None
+    trigger: Duration
+    latency: Duration | None
+    max_records_per_tick: int | None
+    scratch: str | None
+    scratch_options: Mapping[str, Any] | None
+    restart: RestartPolicy | None
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)
