@@ -11,7 +11,6 @@ from malflow.message import NoKey
 from malflow.nodes import LETTERS_OUTPUT, TimestampsNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.failures.guard import guard_of
 from malflow.operators.failures.letters import Chosen, Letters
 from malflow.records.batch import Batch
 
@@ -105,7 +104,7 @@ def _settled(
     is_keyed = any(letter.key is not NoKey for letter in chosen)  # some may be from before the stream had keys
     keys = [letter.key for letter in chosen] if is_keyed else None
     batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
-    guard = guard_of(operator)
+    guard = operator.guard
     operator.turn_to(chosen[0].input)
     if guard is None:
         for entry, _ in group:

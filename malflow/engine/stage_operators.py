@@ -24,9 +24,9 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
-from malflow.operators.failures.guard import Guard, guard_of
+from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.letters import Letters
-from malflow.operators.guarded import guarded
+from malflow.operators.failures.surviving import guarded
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
 from malflow.operators.hot_keys import HotSample
@@ -285,6 +285,6 @@ class StageOperators:
             active = self.active[step.vertex]
             active.letter_targets += [self.active[vertex].edges[edge] for vertex, edge in step.letter_consumers]
             active.letter_targets += [Sender(output, channel) for channel in step.letter_channels]
-            guard = guard_of(active.operator)
+            guard = active.operator.guard
             if active.letter_targets and guard is not None:
                 guard.taken = []

@@ -30,7 +30,6 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Operator, OperatorContext, StateKeeper
 from malflow.operators.debug import Trail, verify, verify_kinds, verify_placement, watch
-from malflow.operators.failures.guard import guard_of
 from malflow.operators.failures.letters import LETTERS
 from malflow.operators.hosting.parts import PartOperator
 from malflow.operators.hosting.source import Source
@@ -120,8 +119,7 @@ class Worker:
         self._active_of = {active.operator: active for active in self._active.values()}
         self._polling = [(source, self._active_of[source]) for source in self.sources]
         self.flushing = [it for it in self.operators if type(it).flush is not Operator.flush]
-        guards = [(operator.context.operator_name, guard_of(operator)) for operator in self.operators]
-        self._guards = [(name, guard) for name, guard in guards if guard is not None]
+        self._guards = [(it.context.operator_name, it.guard) for it in self.operators if it.guard is not None]
         self._keepers = self._list_keepers()
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
         counting = [(it.operator, program.counts(it.node)) for it in self._active.values()]
@@ -222,6 +220,8 @@ class Worker:
             source.final, source.pauses = tick.final, not tick.polls
         self._time.note_ended(tick.ended, final=tick.final)
         self.note_finished(tick.finished)
+        for _, guard in self._guards:
+            guard.begin_tick(tick)
         for operator in self._clocked:
             self._act(operator, operator.begin_tick, tick)
         if tick.lifts:
@@ -363,7 +363,7 @@ class Worker:
     @staticmethod
     def _post_letters(active: Active, *, final: bool) -> None:
         """Pass on the dead letters that an operator has made; the only epoch of their stream is the last."""
-        guard = guard_of(active.operator)
+        guard = active.operator.guard
         letters = [] if guard is None or guard.taken is None else guard.taken
         batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())
         letters.clear()

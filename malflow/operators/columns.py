@@ -15,6 +15,7 @@ __all__ = [
     "Results",
     "column_of",
     "read_each",
+    "read_one",
 ]
 
 
@@ -42,6 +43,15 @@ def read_each(batch: Batch, field: str, rest: Iterator[Any], instead: str) -> li
     except (KeyError, AttributeError) as error:
         value = batch.values[len(batch) - length_hint(rest) - 1]
         note_missing_field(error, field, value, instead)
+        raise
+
+
+def read_one(value: Any, field: str) -> Any:
+    """Read an item of a mapping, or an attribute of any other value; the error for a missing one has a note."""
+    try:
+        return value[field] if isinstance(value, Mapping) else getattr(value, field)
+    except (KeyError, AttributeError) as error:
+        note_missing_field(error, field, value, "filter such records, or pass a function of the message")
         raise
 
 

@@ -71,10 +71,12 @@ class TwoEdges(Operator):
             yield self.process(batch)
 
     def turn_to(self, edge: int) -> None:
-        """Call the function of an edge from now on."""
+        """Call the function of an edge from now on, and tell the guard the edge."""
         logic = self._logic
         self._on_data = logic.on_right if edge else logic.on_left
         self.callback = self._on_data if isinstance(logic, TwoFunctions) else logic
+        if self.guard is not None:
+            self.guard.input = edge
 
 
 class ConnectOp(StatefulOp, TwoEdges):

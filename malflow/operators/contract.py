@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from operator import length_hint
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from malflow.diagnostics import operator_error
 from malflow.durations import Duration
@@ -23,6 +23,9 @@ from malflow.states.paned import OperatorState
 from malflow.type_parameters import VO, K, S, T, V
 from malflow.windows import Timing
 from malflow.words import short_repr
+
+if TYPE_CHECKING:
+    from malflow.operators.failures.guard import Guard
 
 __all__ = [
     "NO_COUNTS",
@@ -263,6 +266,8 @@ class Operator:
     """Whether the same input and state always give the same output; not if it asks systems outside."""
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
+    guard: Guard | None = None
+    """Decides about records at which the user's function fails; None if a failure ends the run. Read once a batch."""
     calls = 0
     """The greatest number of simultaneous calls to an external system since a worker last set it to zero."""
 
@@ -345,11 +350,11 @@ class Operator:
 
     def take_counts(self) -> Mapping[str, int]:
         """Return the operator's counters since the last call: one for each name that its node declares."""
-        return {}
+        return {} if self.guard is None else self.guard.take_counts()
 
     def gauges(self) -> Mapping[str, int]:
         """Return the current values of the operator's gauges: one for each name that its node declares."""
-        return {}
+        return {} if self.guard is None else self.guard.gauges()
 
     def delta(self) -> Delta:
         """Return the changes of the state since the last call."""

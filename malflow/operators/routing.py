@@ -1,24 +1,24 @@
-"""Operators that route records: splits, keys, exchanges and unions."""
+"""Operators that route records: splits, exchanges and unions."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from malflow.diagnostics import operator_error
 from malflow.errors import failures
 from malflow.message import NoKey
-from malflow.operators.columns import column_of, read_each
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.surviving import MessageView, attempt
 from malflow.operators.hot_keys import HotKeys
 from malflow.partitioners import (
     PLAIN_TYPES,
     STABLE_KEYS_MET,
     Partitioner,
-    check_key,
     rendezvous_select,
     slot_of,
     slot_owners,
@@ -26,17 +26,13 @@ from malflow.partitioners import (
 from malflow.records.batch import Batch, concat, interleave
 from malflow.records.rows import only_fields
 from malflow.states.keyed import Delta, KeyedState
-from malflow.words import error_text, short_repr
+from malflow.words import short_repr
 
 __all__ = [
-    "AssignPart",
     "Cloned",
-    "KeyBy",
-    "KeyByField",
     "Merge",
     "Router",
     "Split",
-    "check_keys",
 ]
 
 _CACHED_ROUTES = 1 << 20
@@ -70,14 +66,22 @@ class Split(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the partitioner for each record's flags."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         rest = iter(batch.values)
         try:
             flags = self.call_each(self.flags_of, batch, rest)
         except failures() as error:
             raise self.fail(error, batch, rest) from error
-        return self.split(batch, flags)
+        return self._split(batch, flags)
 
-    def split(self, batch: Batch, flags: Sequence[Sequence[bool]]) -> Sequence[Batch]:
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        with MessageView(guard, self.context, batch) as view:
+            flags_of, none = self.flags_of, [False] * self._outputs
+            flags, _ = attempt(guard, lambda rest: (flags_of(message) for message in rest), view, batch, none)
+        return self._split(guard.renewed(batch), flags)
+
+    def _split(self, batch: Batch, flags: Sequence[Sequence[bool]]) -> Sequence[Batch]:
         """Return the records of each output, by the flags of each record."""
         masks = list(zip(*flags, strict=True)) or [()] * self._outputs
         return tuple(batch.select(mask) for mask in masks)
@@ -107,71 +111,6 @@ def _check_returned(answer: Any) -> None:
         f"the partitioner returned {short_repr(answer)}, which would be lost; set the flags of the outputs in its "
         "second argument, as by outputs[0] = True, and return nothing"
     )
-
-
-def check_keys(operator: Operator, keys: Sequence[Any], batch: Batch) -> None:
-    """Check the keys that an operator's function has returned for the records of a batch.
-
-    Raises:
-        OperatorError: naming the record with an invalid key.
-    """
-    if PLAIN_TYPES.issuperset(map(type, keys)):
-        return
-    for index, key in enumerate(keys):
-        try:
-            check_key(key)
-        except Exception as error:
-            reason = f"its key is invalid: {error_text(error)}"
-            raise operator.error(reason, (key, batch.values[index], batch.timestamps[index])) from error
-
-
-class KeyBy(Operator):
-    """Set each record's key to `key_fn(message)`."""
-
-    def process(self, batch: Batch) -> Sequence[Batch]:
-        """Compute the key column, and check that every key is valid."""
-        keys = self.key_column(batch)
-        check_keys(self, keys, batch)
-        if self.context.debug:
-            self.check_again(keys, batch)
-        return (Batch(keys, batch.values, batch.timestamps, batch.epochs),)
-
-    def key_column(self, batch: Batch) -> Sequence[Any]:
-        """Return the key of each record; an error names the record."""
-        rest = iter(batch.values)
-        try:
-            return self.keys_of(batch, rest)
-        except failures() as error:
-            raise self.fail(error, batch, rest) from error
-
-    def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
-        """Return the key of each record, advancing the iterator `rest` over the values one by one."""
-        return self.call_each(self.callback, batch, rest)
-
-    def check_again(self, keys: Sequence[Any], batch: Batch) -> None:
-        """Check that another call returns the same keys.
-
-        Raises:
-            OperatorError: naming the record with another key.
-        """
-        again = self.keys_of(batch, iter(batch.values))
-        for index, (key, other) in enumerate(zip(keys, again, strict=True)):
-            if key != other:
-                reason = (
-                    f"it returned key {short_repr(key)}, and {short_repr(other)} when called again; it must depend "
-                    "only on the record"
-                )
-                raise self.error(reason, (key, batch.values[index], batch.timestamps[index]))
-
-
-class AssignPart(KeyBy):
-    """Key each record by its part of a stateful sink; its own key travels with the value."""
-
-    def process(self, batch: Batch) -> Sequence[Batch]:
-        """Compute the parts, and pack key and value."""
-        (parted,) = super().process(batch)
-        packed = list(zip(batch.key_column(), batch.values, strict=True))
-        return (parted.with_values(packed),)
 
 
 class Router:
@@ -408,28 +347,3 @@ def _share(batch: Batch, indices: list[int]) -> Batch:
     part = batch.take(indices)
     epochs = [(bisect_left(indices, position), epoch) for position, epoch in batch.epochs]
     return Batch(part.keys, part.values, part.timestamps, epochs)
-
-
-class KeyByField(KeyBy):
-    """Set each record's key to a field of its value: an item of a mapping, or an attribute of any other value.
-
-    Args:
-        context: the operator's context.
-        field: the name of the item or attribute.
-    """
-
-    def __init__(self, context: OperatorContext, field: str) -> None:
-        super().__init__(context)
-        self._field = field
-
-    def key_column(self, batch: Batch) -> Sequence[Any]:
-        """Return the column of this name, or read the field of each value."""
-        column = column_of(batch, self._field)
-        return super().key_column(batch) if column is None else column
-
-    def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
-        """Read the field of each value."""
-        return read_each(batch, self._field, rest, _INSTEAD)
-
-
-_INSTEAD = "pass a function of the message if keys are not in a field, or call .filter() first"

@@ -1,4 +1,4 @@
-"""Operators that process one record at a time, without state."""
+"""Operators that process one record at a time, without state; with a guard, they drop failed records."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from itertools import accumulate, chain, islice, repeat
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from malflow.errors import OperatorError, failures
+from malflow.errors import OperatorError, failures, settled_failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.surviving import attempt, without
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import stable_hash
 from malflow.records.batch import Batch
@@ -28,10 +30,7 @@ __all__ = [
     "MapWithKey",
     "Sample",
     "StatelessOp",
-    "chained",
     "check_answer",
-    "elements_of",
-    "elements_returned",
 ]
 
 
@@ -43,6 +42,8 @@ class Map(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(value) for value in rest]
@@ -50,18 +51,31 @@ class Map(Operator):
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
 
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        mapper, turns = self.callback, guard.turns(batch.values, batch)
+        values, failed = attempt(guard, lambda rest: (mapper(value) for value in rest), turns, batch)
+        return (without(failed, batch.with_values(values)),)
+
 
 class MapWithKey(Operator):
     """Replace each value with the mapper's result for key and value."""
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the columns of keys and values to one of values."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(key, value) for key, value in zip(batch.key_column(), rest, strict=True)]
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        mapper = self.callback
+        pairs = guard.turns(zip(batch.key_column(), batch.values, strict=True), batch, _pair)
+        values, failed = attempt(guard, lambda rest: (mapper(key, value) for key, value in rest), pairs, batch)
+        return (without(failed, batch.with_values(values)),)
 
 
 class Filter(Operator):
@@ -71,6 +85,8 @@ class Filter(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute a mask and compress the columns."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         predicate, rest = self.callback, iter(batch.values)
         if not self._has_begun and len(batch):
             predicate, self._has_begun = self._first(predicate), True
@@ -79,6 +95,11 @@ class Filter(Operator):
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.select(mask),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        predicate, turns = self.callback, guard.turns(batch.values, batch)
+        mask, _ = attempt(guard, lambda rest: (bool(predicate(value)) for value in rest), turns, batch, False)
+        return (guard.renewed(batch).select(mask),)
 
     def _first(self, predicate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a predicate for one batch. It warns of an answer that is a function: it would count as true."""
@@ -105,11 +126,18 @@ class FilterMap(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then compress the columns."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         mapper, rest = self.callback, iter(batch.values)
         try:
             values = [mapper(value) for value in rest]
         except failures() as error:
             raise self.fail(error, batch, rest) from error
+        return (batch.with_values(values).select([value is not None for value in values]),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        mapper, turns = self.callback, guard.turns(batch.values, batch)
+        values, _ = attempt(guard, lambda rest: (mapper(value) for value in rest), turns, batch)
         return (batch.with_values(values).select([value is not None for value in values]),)
 
 
@@ -135,12 +163,19 @@ class Flatten(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Chain the values."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         rest = iter(batch.values)
         try:
-            elements = [value if type(value) in _AT_HAND else elements_of(value) for value in rest]
+            elements = [value if type(value) in _AT_HAND else _elements_of(value) for value in rest]
         except failures() as error:
             raise self.fail(error, batch, rest) from error
-        return (chained(batch, elements),)
+        return (_chained(batch, elements),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        turns = guard.turns(batch.values, batch)
+        elements, _ = attempt(guard, lambda rest: (_elements_of(value) for value in rest), turns, batch, ())
+        return (_chained(batch, elements),)
 
 
 class FlatMap(Operator):
@@ -148,6 +183,8 @@ class FlatMap(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, and chain the results."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         function, rest = self.callback, iter(batch.values)
         try:
             elements = [  # taken at once: a function may reuse one list
@@ -155,13 +192,19 @@ class FlatMap(Operator):
                 if type(answer) is list
                 else answer
                 if type(answer) is tuple
-                else elements_of(answer, of="the function returned")
+                else _elements_of(answer, of="the function returned")
                 for value in rest
                 for answer in (function(value),)
             ]
         except failures() as error:
             raise self.fail(error, batch, rest) from error
-        return (chained(batch, elements),)
+        return (_chained(batch, elements),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        """Drop all elements of a failed record, even those before the failure."""
+        function, turns = self.callback, guard.turns(batch.values, batch)
+        elements, _ = attempt(guard, lambda rest: (_elements_returned(function(it)) for it in rest), turns, batch, ())
+        return (_chained(batch, elements),)
 
 
 class Inspect(Operator):
@@ -169,6 +212,8 @@ class Inspect(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the inspector and pass the batch on."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         inspector, context, rest = self.callback, self.context, iter(batch.values)
         try:
             for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
@@ -176,6 +221,12 @@ class Inspect(Operator):
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch,)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        messages = map(DataMessage, batch.key_column(), batch.values, batch.timestamps)
+        inspector, context, turns = self.callback, self.context, guard.turns(messages, batch, _message)
+        _, failed = attempt(guard, lambda rest: (inspector(message, context) for message in rest), turns, batch)
+        return (without(failed, guard.renewed(batch)),)
 
 
 class InspectFrontier(Operator):
@@ -206,6 +257,8 @@ class StatelessOp(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Process records and epochs in order."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         on_data, output, rest = self._on_data, self._output, iter(batch.values)
         messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
         epochs = []
@@ -227,6 +280,26 @@ class StatelessOp(Operator):
             raise self.fail(error, batch, rest) from error
         return (output.take(epochs),)
 
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        """Take back the messages that the logic sent for a record before it failed."""
+        on_data, output = self._on_data, self._output
+        records = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        epochs = []
+        for count, epoch in batch.runs():
+            for record in guard.turns(islice(records, count)):
+                start = len(output)
+                try:
+                    if (answer := on_data(DataMessage(*record), output)) is not None:
+                        check_answer(answer)
+                except settled_failures() as error:
+                    output.cut(start)
+                    if not guard.repeats(error):
+                        guard.take(error, record)
+            if epoch is not None:
+                self._take_epoch(epoch)
+                epochs.append((len(output), epoch))
+        return (output.take(epochs),)
+
     def _take_epoch(self, epoch: Any) -> None:
         if self._on_epoch is None:
             return
@@ -241,14 +314,14 @@ class StatelessOp(Operator):
 _AT_HAND = (list, tuple)
 
 
-def elements_returned(answer: Any) -> Sequence[Any]:
+def _elements_returned(answer: Any) -> Sequence[Any]:
     """Return the elements of a function's result; taken at once, since a function may reuse one list."""
     if type(answer) is list:
         return answer.copy()
-    return answer if type(answer) is tuple else elements_of(answer, of="the function returned")
+    return answer if type(answer) is tuple else _elements_of(answer, of="the function returned")
 
 
-def elements_of(value: Any, of: str = "the value is") -> list[Any]:
+def _elements_of(value: Any, of: str = "the value is") -> list[Any]:
     """Return the elements of a value.
 
     Raises:
@@ -265,7 +338,7 @@ def elements_of(value: Any, of: str = "the value is") -> list[Any]:
     return list(value)
 
 
-def chained(batch: Batch, elements: list[Any]) -> Batch:
+def _chained(batch: Batch, elements: list[Any]) -> Batch:
     """Chain the elements, and repeat keys and timestamps for each of them."""
     counts = list(map(len, elements))
     keys = None if batch.keys is None else _repeated(batch.keys, counts)
@@ -293,3 +366,11 @@ def check_answer(answer: Any) -> None:
 
 def _repeated(column: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     return list(chain.from_iterable(map(repeat, column, counts)))
+
+
+def _pair(item: Any, value: Any) -> Any:
+    return item[0], value
+
+
+def _message(item: Any, value: Any) -> Any:
+    return DataMessage(item.key, value, item.timestamp)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.diagnostics import shape_error
-from malflow.errors import OperatorError, failures
+from malflow.errors import OperatorError, failures, settled_failures
 from malflow.event_time.timers import Timers
 from malflow.message import MIN
-from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.contract import OperatorContext
+from malflow.operators.failures.guard import Guard, Record
+from malflow.operators.failures.surviving import SparesStates, completed, without
 from malflow.records.batch import Batch
 from malflow.states.apart import apart
 from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState
@@ -178,7 +181,7 @@ def checked_map(state: Any) -> ExpireMap[Any, Any, Any] | None:
     return None if state is None or state.is_empty() else state
 
 
-class TtlMap(Operator):
+class TtlMap(SparesStates):
     """Replace each value with the mapper's result for it and its key's `ExpireMap`; each epoch expires entries.
 
     An epoch is only recorded. A map is expired when its key is next read; at the end of the batch, due maps that were
@@ -187,8 +190,6 @@ class TtlMap(Operator):
     number of the run between epochs) is not expired by that epoch again.
     """
 
-    state: KeyedState
-
     def __init__(self, context: OperatorContext, mapper: Any) -> None:
         super().__init__(context, mapper)
         self.state = KeyedState(ExpireMap, tracked=context.tracked, admit=context.admit)
@@ -196,15 +197,17 @@ class TtlMap(Operator):
         self._now: Any = MIN
         self._run = 0
         self._lent: list[Any] = []
+        self._failed: list[int] = []  # the positions of failed records of the current batch, with a guard
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column, then expire due entries."""
+        map_some = self._map if self.guard is None else partial(self._map_guarded, self.guard)
         states, rest = self.state, iter(batch.values)
         rows = zip(batch.key_column(), rest, batch.timestamps, strict=True)
         values: list[Any] = []
         try:
             for count, epoch in _runs(batch):
-                self._map(islice(rows, count), values)
+                map_some(islice(rows, count), values)
                 if epoch is not MIN:
                     self._now, self._run = epoch, self._run + 1
         except OperatorError:
@@ -217,10 +220,11 @@ class TtlMap(Operator):
             self._sweep()
         except failures() as error:
             raise self.error(error, about=f"epoch {short_repr(self._now)}") from error
-        return (batch.with_values(values),)
+        failed, self._failed = self._failed, []
+        return (without(failed, batch.with_values(values)),)
 
-    def _map(self, records: Iterator[tuple[Any, Any, Any]], values: list[Any]) -> None:
-        """Append the values of some records between two epochs."""
+    def _map(self, records: Iterator[Record], values: list[Any]) -> None:
+        """Append the values of the records between two epochs."""
         mapper, states, now, run = self.callback, self.state, self._now, self._run
         lent, atomic = self._lent, ATOMIC_TYPES
         for key, value, timestamp in records:
@@ -233,12 +237,39 @@ class TtlMap(Operator):
             if lent:
                 lent.clear()
             if entries is None:
-                self.drop(key)
+                self._drop(key)
                 continue
             entries._seen = run
             states[key] = entries
 
-    def read(self, key: Any) -> ExpireMap[Any, Any, Any]:
+    def _map_guarded(self, guard: Guard, records: Iterator[Record], values: list[Any]) -> None:
+        states, lent, run = self.state, self._lent, self._run
+        mapped: list[Any] = []
+        failed: list[int] = []
+        for record in guard.turns(records):
+            key, value, timestamp = record
+            try:
+                emitted, entries = self.callback(key, value, timestamp, self.spare(key, self._read(key)))
+                emitted = apart(emitted, entries, lent)
+                if entries is not None:
+                    entries._seen = run
+            except settled_failures() as error:
+                if guard.repeats(error):
+                    continue
+                self.lose(guard, error, record, shape_error(error, "(value, ExpireMap | None)"))
+                failed.append(len(mapped) + len(guard.passed))
+                mapped.append(None)
+                continue
+            mapped.append(emitted)
+            if entries is None:
+                self._drop(key)
+            else:
+                states[key] = entries
+        mapped, failed = completed(guard, mapped, failed)
+        self._failed += [len(values) + at for at in failed]
+        values += mapped
+
+    def _read(self, key: Any) -> ExpireMap[Any, Any, Any]:
         """Return the map of a key, without the entries that the last epoch has reached."""
         entries: ExpireMap[Any, Any, Any] = self.state[key]
         if entries._seen != self._run:
@@ -247,15 +278,11 @@ class TtlMap(Operator):
         entries._lent = self._lent
         return entries
 
-    def set_apart(self, emitted: Any, entries: ExpireMap[Any, Any, Any] | None) -> Any:
-        """Return an emitted value that no later change of the map that was read last changes."""
-        return apart(emitted, entries, self._lent)
+    def copy_of(self, state: ExpireMap[Any, Any, Any]) -> ExpireMap[Any, Any, Any]:
+        """Return a copy of a map; it lends its values like the map itself."""
+        return state.spare()
 
-    def note_read(self, entries: ExpireMap[Any, Any, Any]) -> None:
-        """Note that a map was read since the last epoch. That epoch therefore does not expire it again."""
-        entries._seen = self._run
-
-    def drop(self, key: Any) -> None:
+    def _drop(self, key: Any) -> None:
         """Drop the map of a key, with its timer."""
         self.state.pop(key, None)
         self._timers.cancel(key)

@@ -11,7 +11,8 @@ from malflow.graph import check_name, names_of
 from malflow.message import DataMessage
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, UnionNode
 from malflow.operators.contract import Logic
-from malflow.operators.routing import Cloned, KeyBy, KeyByField, Split
+from malflow.operators.keying import KeyBy, KeyByField
+from malflow.operators.routing import Cloned, Split
 from malflow.partitioners import rendezvous_select
 from malflow.streams.arguments import check_count, checked_function, checked_policy, location
 from malflow.streams.handle import StreamHandle

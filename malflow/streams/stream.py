@@ -15,7 +15,7 @@ from malflow.lookups.contract import LookupTable
 from malflow.message import DataMessage, NoKeyType
 from malflow.nodes import ExchangeNode, KeyNode, Port, SinkNode, SourceNode
 from malflow.operators.contract import OperatorContext, Output, StatelessLogic
-from malflow.operators.routing import AssignPart
+from malflow.operators.keying import AssignPart
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatefulSinkImpl, StatelessSink, StatelessSinkImpl
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatelessSource, StatelessSourceImpl

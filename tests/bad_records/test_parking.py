@@ -18,7 +18,7 @@ from malflow.operators.calls.call_options import CallOptions
 from malflow.operators.calls.calling_out import CallingOut
 from malflow.operators.contract import OperatorContext
 from malflow.operators.failures.letters import Letters, letter_of
-from malflow.operators.guarded import guarded
+from malflow.operators.failures.surviving import guarded
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink

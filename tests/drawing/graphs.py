@@ -23,7 +23,8 @@ from malflow.nodes import (
     UnionNode,
     Vertex,
 )
-from malflow.operators.routing import Cloned, KeyBy
+from malflow.operators.keying import KeyBy
+from malflow.operators.routing import Cloned
 from malflow.operators.stateless import Map
 from malflow.partitioners import rendezvous_select
 from malflow.sinks import StatelessSink, VecSink

@@ -6,8 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["BAD_RECORD_BUGS"]
 
-_STATES = "operators/guarded_states.py"
-_STATELESS = "operators/guarded.py"
+_SURVIVING = "operators/failures/surviving.py"
 _LAWS = "tests/bad_records/test_laws.py"
 _LETTERS = "operators/failures/letters.py"
 _REPLAYS = "engine/replays.py"
@@ -24,7 +23,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a failed call has changed the state",
         "the function received the state itself",
-        _STATES,
+        _SURVIVING,
         "        if type(state) in ATOMIC_TYPES or _is_frozen(state):\n            return state\n",
         "        if state is not None:\n            return state\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
@@ -32,7 +31,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a failed call has set a timer",
         "only messages are taken back",
-        _STATES,
+        "operators/keyed/timed_op.py",
         "                    timers.drop()\n",
         "                    timers.keep()\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
@@ -40,7 +39,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "a failed call has sent messages",
         "they were sent before the failure",
-        _STATELESS,
+        "operators/stateless.py",
         "                    output.cut(start)\n",
         "                    output.cut(len(output))\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
@@ -48,10 +47,10 @@ BAD_RECORD_BUGS = [
     Bug(
         "a StopIteration of the function ends the batch",
         "it is the end of an iterator",
-        "operators/failures/guarded_operator.py",
-        "                ended = _raised_by_user(error)\n",
-        "                ended = _raised_by_user(error)\n"
-        "                if type(ended) is StopIteration:\n                    break\n",
+        _SURVIVING,
+        "            ended = _raised_by_user(error)\n",
+        "            ended = _raised_by_user(error)\n"
+        "            if type(ended) is StopIteration:\n                break\n",
         (f"{_LAWS}::test_a_failed_call_leaves_no_trace",),
     ),
     Bug(
@@ -182,11 +181,11 @@ BAD_RECORD_BUGS = [
     Bug(
         "a failed attempt has sent messages",
         "messages are withdrawn once the policy has decided",
-        _STATES,
-        "                output.cut(start)\n                if not self.guard.repeats(error):\n"
-        "                    self.lose(error, record)\n                continue\n            if state is None:",
-        "                if not self.guard.repeats(error):\n                    output.cut(start)\n"
-        "                    self.lose(error, record)\n                continue\n            if state is None:",
+        "operators/keyed/stateful.py",
+        "                output.cut(start)\n                if not guard.repeats(error):\n"
+        "                    self.lose(guard, error, record)\n                continue\n            if state is None:",
+        "                if not guard.repeats(error):\n                    output.cut(start)\n"
+        "                    self.lose(guard, error, record)\n                continue\n            if state is None:",
         (f"{_RETRIES}::test_an_attempt_that_failed_leaves_no_trace",),
     ),
     Bug(
@@ -265,8 +264,8 @@ BAD_RECORD_BUGS = [
         "calls of a parked key in the tick's next batch overtake",
         "a batch without failures has no letters",
         "operators/calls/map_async.py",
-        "        if not failures and not self.guard.parks:\n",
-        "        if not failures:\n",
+        "            if guard is not None and (failures or guard.parks):\n",
+        "            if guard is not None and failures:\n",
         (f"{_PARKING}::test_calls_of_a_parked_key_in_a_later_batch_of_the_tick_follow",),
     ),
     Bug(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.operators.calls.call_options import CallOptions
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failures.guarded_operator import Guarded
 
 if TYPE_CHECKING:
     from malflow.operators.calls.map_async import Outside
@@ -36,12 +35,6 @@ class CallingOut:
         from malflow.operators.calls.map_async import MapAsync  # noqa: PLC0415 - asyncio is slow to import
 
         return MapAsync(context, self)
-
-    def guarded(self, context: OperatorContext) -> Guarded:
-        """Return the operator of a worker, for a policy other than to fail."""
-        from malflow.operators.calls.map_async import GuardedMapAsync  # noqa: PLC0415 - as above
-
-        return GuardedMapAsync(context, self)
 
     def join(self, context: OperatorContext) -> Outside:
         """Return the resources that the workers of this process share; the first one opens them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,8 +16,8 @@ from malflow.operators.calls.attempts import Bucket, Call, Circuit, GivenUp, gua
 from malflow.operators.calls.call_options import CALL_COUNTS, CallOptions
 from malflow.operators.calls.event_loop import run_on_loop
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failures.guard import UNASKED, is_fatal
-from malflow.operators.failures.guarded_operator import Guarded, record_of, without
+from malflow.operators.failures.guard import UNASKED, Guard, is_fatal
+from malflow.operators.failures.surviving import record_of, without
 from malflow.operators.originals import original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.words import plural, short_repr
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from malflow.operators.calls.calling_out import CallingOut
 
 __all__ = [
-    "GuardedMapAsync",
     "MapAsync",
     "Outside",
 ]
@@ -38,6 +36,7 @@ class MapAsync(Operator):
 
     All calls for the batches of a tick have ended when they are emitted, in their order. Nothing is thus under way
     between ticks. With checks on, records arrive one by one, and so there is one call at a time.
+    With a guard, other calls continue after one fails, and records with failed calls are dropped once all have ended.
 
     Args:
         context: the operator's context.
@@ -46,8 +45,6 @@ class MapAsync(Operator):
 
     is_repeatable = False
     replays_together = True
-    survives = False
-    """Whether other calls continue after one fails."""
 
     def __init__(self, context: OperatorContext, how: CallingOut) -> None:
         super().__init__(context, how.options.function)
@@ -78,30 +75,62 @@ class MapAsync(Operator):
         Args:
             batches: the batches; their calls are made together.
         """
+        guard = self.guard
+        if guard is not None and guard.parks:
+            batches = [_unparked(batch, guard) for batch in batches]
         values = list(chain.from_iterable(batch.values for batch in batches))
         if not values:
             return [(batch,) for batch in batches]
+        spares = None
+        if guard is not None and guard.keeps_originals:
+            spares = [[*map(spare_of, batch.values)] for batch in batches]
         answers, failures = self._answers(values, batches)
         start = 0
         mapped: list[Sequence[Batch]] = []
-        for batch in batches:
+        for nth, batch in enumerate(batches):
             end = start + len(batch)
             of_batch = batch.with_values(answers[start:end])
-            failed = [at for at in range(start, end) if at in failures] if failures else ()
-            mapped.append((self.settled(of_batch, batch, {at - start: failures[at] for at in failed}),))
+            if guard is not None and (failures or guard.parks):
+                failed = {at - start: failures[at] for at in range(start, end) if at in failures}
+                of_batch = self._settled(of_batch, batch, failed, guard, None if spares is None else spares[nth])
+            mapped.append((of_batch,))
             start = end
         return mapped
 
-    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
-        """Return the output for a batch: its answers, without the records with failed calls.
+    def _settled(
+        self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp], guard: Guard, spares: list[Any] | None
+    ) -> Batch:
+        """Pass each failed record to the guard, in order, and return the answers of the others.
+
+        After a failure parks a key, later records of the key follow it even if their calls succeeded.
 
         Args:
             answers: the answers; None for a failed call.
             batch: the batch.
-            failures: the failures after which other calls continued, by position; empty unless `survives`.
+            failures: the failures, by position.
+            guard: the guard.
+            spares: spares of the values as they came, if the guard needs them.
         """
-        del batch, failures
-        return answers
+        left_out: list[int] = []
+        for at in range(len(batch)) if guard.parks else failures:
+            record = record_of(batch, at)
+            if guard.follows(record):
+                left_out.append(at)
+                continue
+            tried = failures.get(at)
+            if tried is None:
+                continue
+            left_out.append(at)
+            fate = self._held_back(guard) if isinstance(tried.error, BreakerOpen) else None
+            if spares is not None:
+                record = guard.as_it_came(record, spares[at])
+            guard.take(tried.error, record, at=at, attempts=tried.attempts, fate=fate)
+        return without(left_out, answers)
+
+    def _held_back(self, guard: Guard) -> Fate | None:
+        """Return the fate of a record with a call that an open breaker holds back; None to apply the policy."""
+        breaker = self._how.options.breaker
+        return "dead_letter" if breaker and breaker.then == "dead_letter" and guard.may_keep else None
 
     def _answers(self, values: list[Any], batches: Sequence[Batch]) -> tuple[list[Any], Mapping[int, GivenUp]]:
         if self._outside is None:
@@ -111,7 +140,7 @@ class MapAsync(Operator):
                 raise self.error(error, about="open()") from error
         size = self._batch
         arguments = values if size is None else [values[at : at + size] for at in range(0, len(values), size)]
-        calls = _Calls(self._outside.call(self._counts), arguments, survives=self.survives)
+        calls = _Calls(self._outside.call(self._counts), arguments, survives=self.guard is not None)
         self.calls = max(self.calls, min(self._how.options.capacity, len(arguments)))
         run_on_loop(calls.end(self._how.options.capacity))
         self._counts["calls"] += calls.begun
@@ -137,11 +166,11 @@ class MapAsync(Operator):
         return None if outside is None else outside.holdup()
 
     def take_counts(self) -> Mapping[str, int]:
-        """Return and reset the counters."""
+        """Return the counters of the calls and the guard; only the calls have retries, so theirs are counted."""
         counts = self._counts.copy()
         for name in counts:
             self._counts[name] = 0
-        return counts
+        return {**super().take_counts(), **counts}
 
     def park(self) -> None:
         """Keep the client open."""
@@ -289,6 +318,11 @@ class _Calls:
             task.cancel()
 
 
+def _unparked(batch: Batch, guard: Guard) -> Batch:
+    """Return the records of a batch whose keys are not parked; the guard keeps the others."""
+    return without([at for at in range(len(batch)) if guard.follows(record_of(batch, at))], batch)
+
+
 def _by_value(calls: _Calls, arguments: Sequence[list[Any]], size: int) -> tuple[list[Any], Mapping[int, GivenUp]]:
     """Return the answer or failure for each value of calls with lists; if a call fails, all its values fail."""
     failures = calls.failures
@@ -381,55 +415,3 @@ async def _awaited(method: Callable[[], Any]) -> None:
     answer = method()
     if isawaitable(answer):
         await answer
-
-
-class GuardedMapAsync(Guarded, MapAsync):
-    """A `MapAsync` that drops records with failed calls, once all other calls of the tick have ended."""
-
-    survives = True
-    _spares: deque[list[Any]]
-
-    def mapped(self, batches: Sequence[Batch]) -> list[Sequence[Batch]]:
-        """Return the output for each batch; no call is made for records of parked keys."""
-        if self.guard.parks:
-            batches = [self._unparked(batch) for batch in batches]
-        if self.guard.keeps_originals:
-            self._spares = deque([*map(spare_of, batch.values)] for batch in batches)
-        return super().mapped(batches)
-
-    def _unparked(self, batch: Batch) -> Batch:
-        return without([at for at in range(len(batch)) if self.guard.follows(record_of(batch, at))], batch)
-
-    def settled(self, answers: Batch, batch: Batch, failures: Mapping[int, GivenUp]) -> Batch:
-        """Pass each failed record to the guard, in order, and return the answers of the others.
-
-        After a failure parks a key, later records of the key follow it even if their calls succeeded.
-        """
-        spares = self._spares.popleft() if self.guard.keeps_originals else None
-        if not failures and not self.guard.parks:
-            return answers
-        left_out: list[int] = []
-        for at in range(len(batch)) if self.guard.parks else failures:
-            if self.guard.follows(record_of(batch, at)):
-                left_out.append(at)
-                continue
-            tried = failures.get(at)
-            if tried is None:
-                continue
-            left_out.append(at)
-            fate = self._held_back if isinstance(tried.error, BreakerOpen) else None
-            record = record_of(batch, at)
-            if spares is not None:
-                record = self.guard.as_it_came(record, spares[at])
-            self.guard.take(tried.error, record, at=at, attempts=tried.attempts, fate=fate)
-        return without(left_out, answers)
-
-    @property
-    def _held_back(self) -> Fate | None:
-        """Return the fate of a record with a call that an open breaker holds back; None to apply the policy."""
-        breaker = self._how.options.breaker
-        return "dead_letter" if breaker and breaker.then == "dead_letter" and self.guard.may_keep else None
-
-    def take_counts(self) -> Mapping[str, int]:
-        """Return the counters of the calls and the guard; only the calls have retries, so theirs are counted."""
-        return {**self.guard.take_counts(), **MapAsync.take_counts(self)}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from functools import partial
 from numbers import Number
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from malflow.errors import failures
 from malflow.message import MAX, MIN
-from malflow.operators.columns import column_of, read_each
+from malflow.operators.columns import column_of, read_each, read_one
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.surviving import Calls, MessageView, attempt, same_item, without
 from malflow.records.batch import Batch
 from malflow.words import error_text, short_repr
 
@@ -43,7 +46,13 @@ _KINDS = (Number, datetime, date, time, timedelta, str, bytes)
 """Types that can't be compared with each other; a datetime is a date, but is not compared with one."""
 
 
-def checked_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
+class _NamesRecords(Protocol):
+    """An operator, as far as checks need it: it names the record with a fault."""
+
+    def fail(self, error: Exception | str, batch: Batch, rest: Iterator[Any], /) -> Exception: ...
+
+
+def checked_timestamps(operator: _NamesRecords, batch: Batch, timestamps: Sequence[Any]) -> Sequence[Any]:
     """Check that a batch's timestamps can be compared, and return them.
 
     A timestamp that can't be compared would make others late. Numpy numbers become Python's. These don't overflow when
@@ -82,7 +91,7 @@ def checked_timestamps(operator: Operator, batch: Batch, timestamps: Sequence[An
 
 
 def _check_zones(
-    operator: Operator, batch: Batch, timestamps: Sequence[Any], kinds: tuple[type, ...], only_these: bool
+    operator: _NamesRecords, batch: Batch, timestamps: Sequence[Any], kinds: tuple[type, ...], only_these: bool
 ) -> None:
     """Check datetimes that compare like Python's own: two of one zone by wall-clock time.
 
@@ -121,7 +130,7 @@ def _kind_of(given: type) -> type | None:
     return next((kind for kind in _KINDS if issubclass(given, kind)), None)
 
 
-def _of_two_kinds(operator: Operator, batch: Batch, timestamps: Sequence[Any]) -> Exception:
+def _of_two_kinds(operator: _NamesRecords, batch: Batch, timestamps: Sequence[Any]) -> Exception:
     """Return the error for the first timestamp that can't be compared with earlier ones."""
     rest = iter(timestamps)
     known = ((moment, _kind_of(type(moment))) for moment in rest)
@@ -221,6 +230,8 @@ class AssignTimestamps(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Compute the timestamp column."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         rest = iter(batch.values)
         try:
             timestamps = self.stamps_of(batch, rest)
@@ -233,6 +244,37 @@ class AssignTimestamps(Operator):
     def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
         """Return the timestamps of a batch's records; `rest` iterates over its values."""
         return self.call_each(self.callback, batch, rest)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        """Drop the records without a timestamp that can be compared with others."""
+        checked: Callable[[Any], Any] = _comparable
+        if guard.takes_turns:  # a record that can't be compared fails at its turn, before later ones
+            checked = _compared(_FaultFinder())
+        with MessageView(guard, self.context, batch) as view:
+            stamps, failed = attempt(guard, *self.stamp_calls(batch, guard, view, checked), batch)
+        batch = guard.renewed(batch)
+        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
+        before = without(failed, Batch(batch.keys, batch.values, batch.timestamps, epochs))
+        kept = stamps if not failed else without(failed, Batch(None, stamps, stamps)).values
+        return (self._stamped(before, kept, guard),)
+
+    def stamp_calls(
+        self, batch: Batch, guard: Guard, view: Iterator[Any], checked: Callable[[Any], Any]
+    ) -> tuple[Calls, Iterable[Any]]:
+        """Return the calls that make timestamps of items, and the items, for a batch with a guard."""
+        del batch, guard
+        assigner = self.callback
+        return lambda rest: (checked(assigner(message)) for message in rest), view
+
+    def _stamped(self, batch: Batch, stamps: Sequence[Any], guard: Guard) -> Batch:
+        """Return the batch with its timestamps, without those that can't be compared with the first."""
+        finder = _FaultFinder()
+        try:
+            return Batch(batch.keys, batch.values, checked_timestamps(finder, batch, stamps), batch.epochs)
+        except _Fault:
+            pass
+        checked, failed = attempt(guard, partial(map, _compared(finder)), stamps, batch)
+        return without(failed, Batch(batch.keys, batch.values, checked, batch.epochs))
 
 
 class AssignTimestampsByField(AssignTimestamps):
@@ -252,5 +294,47 @@ class AssignTimestampsByField(AssignTimestamps):
         column = column_of(batch, self._field)
         return read_each(batch, self._field, rest, _INSTEAD) if column is None else column
 
+    def stamp_calls(
+        self, batch: Batch, guard: Guard, view: Iterator[Any], checked: Callable[[Any], Any]
+    ) -> tuple[Calls, Iterable[Any]]:
+        """Return the calls that make timestamps of the field's column, or of values."""
+        del view
+        column, field = column_of(batch, self._field), self._field
+        if column is not None:
+            return partial(map, checked), guard.turns(column, batch, same_item)
+        return lambda rest: (checked(read_one(value, field)) for value in rest), guard.turns(batch.values, batch)
+
 
 _INSTEAD = "pass a function of the message if timestamps are not in a field, or call .filter() first"
+
+
+class _Fault(Exception):
+    """A timestamp that can't be compared with others; its text is the reason."""
+
+
+class _FaultFinder:
+    """Stands for the operator in a check of timestamps, to catch the fault instead of the error that names a record."""
+
+    def fail(self, error: Exception | str, _batch: Batch, _rest: Iterator[Any]) -> Exception:
+        """Return the fault."""
+        return _Fault(f"{error}")
+
+
+def _compared(finder: _FaultFinder) -> Callable[[Any], Any]:
+    """Return a check that a timestamp can be compared with the first one that it was called with."""
+    first: list[Any] = []
+
+    def checked(stamp: Any) -> Any:
+        pair = [*first, _comparable(stamp)]
+        found = checked_timestamps(finder, Batch(None, pair, pair), pair)[-1]
+        if not first:
+            first.append(stamp)
+        return found
+
+    return checked
+
+
+def _comparable(stamp: Any) -> Any:
+    if not is_moment(stamp):
+        raise ValueError(f"{stamp!r} is not a timestamp")
+    return stamp

@@ -31,7 +31,6 @@ __all__ = [
     "UNASKED",
     "Guard",
     "Record",
-    "guard_of",
     "is_fatal",
 ]
 
@@ -403,12 +402,6 @@ class Guard:
 def is_fatal(error: BaseException) -> bool:
     """Whether an exception ends the run, whatever the policy."""
     return isinstance(error, FATAL) and not getattr(error, "refuses_records", False)
-
-
-def guard_of(operator: Operator) -> Guard | None:
-    """Return the guard of an operator that survives failures; None for any other operator."""
-    guard: Guard | None = getattr(operator, "guard", None)
-    return guard
 
 
 def _value(_item: Any, value: Any) -> Any:

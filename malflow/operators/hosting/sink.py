@@ -11,8 +11,8 @@ from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failures.guard import Guard, is_fatal
-from malflow.operators.failures.guarded_operator import Guarded, record_of
 from malflow.operators.failures.letters import Letters
+from malflow.operators.failures.surviving import record_of
 from malflow.operators.hosting.parts import PartOperator
 from malflow.records.batch import Batch
 from malflow.records.columnar import made
@@ -22,7 +22,7 @@ __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink
 
 
 class SinkWriter(Operator):
-    """Write records to a sink.
+    """Write records to a sink. With a guard, continue without the records that it can't write.
 
     Attributes:
         is_resumable: whether `position` and `restore` of the sink can be called.
@@ -49,6 +49,53 @@ class SinkWriter(Operator):
             OperatorError: if the sink fails.
         """
 
+    def _write(self, sink: Any, batch: Batch) -> None:
+        """Write the records of a batch to a sink."""
+        if self.guard is not None:
+            self._write_guarded(self.guard, sink, batch)
+            return
+        if _batch_method(sink) is not None:
+            try:
+                _call_sink(sink, batch)
+            except Exception as error:
+                raise self.error(error) from error
+            return
+        write, rest = sink.sink, iter(batch.values)
+        try:
+            for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
+                write(message)
+        except Exception as error:
+            raise self.fail(error, batch, rest) from error
+
+    def _write_guarded(self, guard: Guard, sink: Any, batch: Batch) -> None:
+        """Write the records that the sink takes: whole batches, by halves after a failure, if it takes all or none."""
+        if len(batch) > 1 and not getattr(sink, "takes_all_or_none", False):
+            for at in range(len(batch)):
+                self._write_one(guard, sink, batch.take([at]))
+            return
+        if len(batch) == 1:
+            self._write_one(guard, sink, batch)
+            return
+        try:
+            _call_sink(sink, batch)
+        except Exception as error:
+            if _ends_run(error):
+                raise self.error(error) from error
+            middle = len(batch) // 2
+            self._write_guarded(guard, sink, batch.take(range(middle)))
+            self._write_guarded(guard, sink, batch.take(range(middle, len(batch))))
+
+    def _write_one(self, guard: Guard, sink: Any, batch: Batch) -> None:
+        record = record_of(batch, 0)
+        for _ in guard.turns([record]):
+            try:
+                _call_sink(sink, batch)
+            except Exception as error:
+                if _ends_run(error):
+                    raise self.error(error, record) from error
+                if not guard.repeats(error):
+                    guard.take(error, record)
+
 
 class StatelessSinkWriter(SinkWriter):
     """Write records to a stateless sink, one object that all workers of a process share."""
@@ -71,7 +118,9 @@ class StatelessSinkWriter(SinkWriter):
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Write the records."""
         if len(batch):
-            _write(self, self.callback, batch)
+            self._write(self.callback, batch)
+        if self.guard is not None:
+            self._take_refused(self.guard)
         return ()
 
     def position(self) -> Any:
@@ -99,6 +148,13 @@ class StatelessSinkWriter(SinkWriter):
     def flush(self) -> None:
         """Flush the sink."""
         _call_optional(self, self.callback, "flush")
+        if self.guard is not None:
+            self._take_refused(self.guard)
+
+    def _take_refused(self, guard: Guard) -> None:
+        """Pass the records that a sink, which sends records itself, was refused to the guard."""
+        for it in self.callback.take_refused() if offers(self.callback, "take_refused") else ():
+            guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1)
 
     def close(self) -> None:
         """Close the sink."""
@@ -120,7 +176,7 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         for part, indices in chosen.items():
             records = batch.take(indices)
             keys, values = zip(*records.values, strict=True)
-            _write(self, self._partition(part), Batch(keys, values, records.timestamps))
+            self._write(self._partition(part), Batch(keys, values, records.timestamps))
         return ()
 
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
@@ -166,67 +222,6 @@ class StatefulSinkWriter(PartOperator, SinkWriter):
         return self._partitions[part]
 
 
-class _Surviving(Guarded, SinkWriter):
-    """Writes records to a sink, and continues without those that it can't write, as the guard decides."""
-
-    def write(self, sink: Any, batch: Batch) -> None:
-        """Write the records that the sink takes: whole batches, by halves after a failure, if it takes all or none."""
-        if len(batch) > 1 and not getattr(sink, "takes_all_or_none", False):
-            for at in range(len(batch)):
-                self._write_one(sink, batch.take([at]))
-            return
-        if len(batch) == 1:
-            self._write_one(sink, batch)
-            return
-        try:
-            _call_sink(sink, batch)
-        except Exception as error:
-            if _ends_run(error):
-                raise self.error(error) from error
-            middle = len(batch) // 2
-            self.write(sink, batch.take(range(middle)))
-            self.write(sink, batch.take(range(middle, len(batch))))
-
-    def _write_one(self, sink: Any, batch: Batch) -> None:
-        record = record_of(batch, 0)
-        for _ in self.guard.turns([record]):
-            try:
-                _call_sink(sink, batch)
-            except Exception as error:
-                if _ends_run(error):
-                    raise self.error(error, record) from error
-                if not self.guard.repeats(error):
-                    self.guard.take(error, record)
-
-
-def _ends_run(error: Exception) -> bool:
-    """Whether an error of a sink is about the system outside, or malflow, rather than about a record."""
-    return is_fatal(error) or (isinstance(error, OSError) and not getattr(error, "refuses_records", False))
-
-
-class _SurvivingStateless(_Surviving, StatelessSinkWriter):
-    """A `StatelessSinkWriter` that survives failures; a sink that sends records itself tells which were refused."""
-
-    def process(self, batch: Batch) -> Sequence[Batch]:
-        """Write the records."""
-        written = super().process(batch)
-        self._take_refused()
-        return written
-
-    def flush(self) -> None:
-        """Flush the sink."""
-        super().flush()
-        self._take_refused()
-
-    def _take_refused(self) -> None:
-        for it in self.callback.take_refused() if offers(self.callback, "take_refused") else ():
-            self.guard.take(it.error, (it.key, it.value, it.timestamp), attempts=1)
-
-
-class _SurvivingStateful(_Surviving, StatefulSinkWriter):
-    """A `StatefulSinkWriter` that survives failures; a record without a part fails before it reaches it."""
-
-
 def open_sink(
     context: OperatorContext,
     sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any],
@@ -241,16 +236,13 @@ def open_sink(
         policy: the policy for records that the sink can't write; None if they end the run.
         letters: the dead letters of such records.
     """
-    if policy is None or letters is None:
-        kind: Any = StatelessSinkWriter if isinstance(sink, StatelessSink) else StatefulSinkWriter
-        plain: SinkWriter = kind(context, sink)
-        return plain
-    kind = _SurvivingStateless if isinstance(sink, StatelessSink) else _SurvivingStateful
-    if hasattr(sink.impl, "encodes_at_once"):
-        sink.impl.encodes_at_once = True
-    survivor: _Surviving = kind(context, sink)
-    survivor.guard = Guard(survivor, policy, letters)
-    return survivor
+    kind: Any = StatelessSinkWriter if isinstance(sink, StatelessSink) else StatefulSinkWriter
+    writer: SinkWriter = kind(context, sink)
+    if policy is not None and letters is not None:
+        if hasattr(sink.impl, "encodes_at_once"):
+            sink.impl.encodes_at_once = True
+        writer.guard = Guard(writer, policy, letters)
+    return writer
 
 
 def _call_sink(sink: Any, batch: Batch) -> None:
@@ -263,22 +255,9 @@ def _call_sink(sink: Any, batch: Batch) -> None:
         sink.sink(message)
 
 
-def _write(operator: Operator, sink: Any, batch: Batch) -> None:
-    if isinstance(operator, _Surviving):
-        operator.write(sink, batch)
-        return
-    if _batch_method(sink) is not None:
-        try:
-            _call_sink(sink, batch)
-        except Exception as error:
-            raise operator.error(error) from error
-        return
-    write, rest = sink.sink, iter(batch.values)
-    try:
-        for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
-            write(message)
-    except Exception as error:
-        raise operator.fail(error, batch, rest) from error
+def _ends_run(error: Exception) -> bool:
+    """Whether an error of a sink is about the system outside, or malflow, rather than about a record."""
+    return is_fatal(error) or (isinstance(error, OSError) and not getattr(error, "refuses_records", False))
 
 
 def _batch_method(sink: Any) -> Callable[..., Any] | None:

@@ -36,7 +36,6 @@ class Source(PartOperator):
     """Poll the parts of a source that this worker holds.
 
     Attributes:
-        guard: handles records that readers could not read; None if such a record ends the run.
         polled: the number of records polled in the last tick, including those that could not be read.
         emitted: the number of records emitted in the last tick.
         polled_by_part: the same for each part that emitted records.
@@ -60,7 +59,6 @@ class Source(PartOperator):
         parts: Sequence[Any],
     ) -> None:
         super().__init__(context, source.impl)
-        self.guard: Guard | None = None
         self._again = 0  # the records that were read again in this tick, after a replay
         self.polled = self.emitted = 0
         self.polled_by_part: dict[Any, int] = {}
@@ -136,8 +134,6 @@ class Source(PartOperator):
     def begin_tick(self, tick: Tick) -> None:
         """Set the poll limit, and the clock of the readers that have one."""
         self._now, self._limit = tick.now, tick.limit
-        if self.guard is not None:
-            self.guard.begin_tick(tick)
         for part in self.live_parts:
             self._call(part, self._readers[part].set_clock, tick)
 
@@ -374,14 +370,6 @@ class Source(PartOperator):
         for it in rejected:
             guard.reject(part, it)
         return len(rejected)
-
-    def take_counts(self) -> Mapping[str, int]:
-        """Return the counters of the guard."""
-        return {} if self.guard is None else self.guard.take_counts()
-
-    def gauges(self) -> Mapping[str, int]:
-        """Return the gauges of the guard."""
-        return {} if self.guard is None else self.guard.gauges()
 
     def _drop_finished(self) -> None:
         finished = [part for part in self.live_parts if self._call(part, self._readers[part].is_finished)]

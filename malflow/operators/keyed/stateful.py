@@ -12,9 +12,11 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
-from malflow.errors import OperatorError, failures
+from malflow.errors import OperatorError, failures, settled_failures
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.surviving import SparesStates, completed, without
 from malflow.operators.stateless import check_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
@@ -35,10 +37,8 @@ __all__ = [
 _log = logging.getLogger("malflow.runtime")
 
 
-class StatefulMap(Operator):
+class StatefulMap(SparesStates):
     """Replace each value with the mapper's result for it and the state of its key."""
-
-    state: KeyedState
 
     def __init__(self, context: OperatorContext, mapper: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, mapper)
@@ -48,6 +48,8 @@ class StatefulMap(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Map the value column; the second and third `for` bind the mapper's result and store the state."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         mapper, states, settle, rest = self._mapper, self.state, self._settle, iter(batch.values)
         unchanging, atomic = UNCHANGING, ATOMIC_TYPES
         try:
@@ -64,6 +66,33 @@ class StatefulMap(Operator):
         states.touch(batch.key_column())
         return (batch.with_values(values),)
 
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        mapper, states, spare = self._mapper, self.state, self.spare
+        values: list[Any] = []
+        failed: list[int] = []
+        records = zip(batch.key_column(), batch.values, batch.timestamps, strict=True)
+        for key, value, timestamp in guard.turns(records):
+            try:
+                held = states[key]
+                emitted, state = mapper(key, value, held if type(held) in ATOMIC_TYPES else spare(key, held))
+                if type(emitted) not in ATOMIC_TYPES:
+                    emitted = apart(emitted, state)
+            except settled_failures() as error:
+                if guard.repeats(error):
+                    continue
+                self.lose(guard, error, (key, value, timestamp), self._explained(error))
+                failed.append(len(values) + len(guard.passed))
+                values.append(None)
+                continue
+            values.append(emitted)
+            if state is None:
+                states.pop(key, None)
+            else:
+                states[key] = state
+        values, failed = completed(guard, values, failed)
+        states.touch(batch.key_column())
+        return (without(failed, batch.with_values(values)),)
+
     def _explained(self, error: BaseException) -> BaseException | str:
         if type(error) in (TypeError, AttributeError) and "NoneType" in error_text(error) and not self._has_default:
             hint = "the state of a new key is None; set another by default=, such as default=int"
@@ -78,10 +107,8 @@ class StatefulMap(Operator):
         return apart(emitted, state)
 
 
-class StatefulOp(Operator):
+class StatefulOp(SparesStates):
     """Pass each message with the state of its key to the user's logic, and emit the messages that it sends."""
-
-    state: KeyedState
 
     def __init__(self, context: OperatorContext, logic: Any, default: Callable[[], Any] | None) -> None:
         super().__init__(context, logic)
@@ -119,18 +146,19 @@ class StatefulOp(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Process records and epochs in order."""
+        take_data = self._take_data if self.guard is None else partial(self._take_guarded, self.guard)
         output, rest = self._output, iter(batch.values)
         messages = map(DataMessage, batch.key_column(), rest, batch.timestamps)
         epochs = []
         done = 0
         try:
             for position, epoch in batch.epochs:
-                self._take_data(islice(messages, position - done))
+                take_data(islice(messages, position - done))
                 done = position
                 if self._heeds_epochs:
                     self._take_epoch(epoch)
                 epochs.append((len(output), epoch))
-            self._take_data(messages)
+            take_data(messages)
         except OperatorError:
             raise
         except failures() as error:
@@ -144,6 +172,25 @@ class StatefulOp(Operator):
             key, start = message.key, len(output)
             output.held = held = states[key]
             state = on_data(message, held, output)
+            if state is None:
+                states.pop(key, None)
+                continue
+            states[key] = state
+            if state is not held:
+                output.detach(state, start)
+
+    def _take_guarded(self, guard: Guard, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
+        on_data, states, output, spare = self._on_data, self.state, self._output, self.spare
+        for message in guard.turns(messages):
+            key, start, record = message.key, len(output), (message.key, message.value, message.timestamp)
+            try:
+                output.held = held = spare(key, states[key])
+                state = on_data(message, held, output)
+            except settled_failures() as error:
+                output.cut(start)
+                if not guard.repeats(error):
+                    self.lose(guard, error, record)
+                continue
             if state is None:
                 states.pop(key, None)
                 continue

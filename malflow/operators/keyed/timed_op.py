@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from malflow.checks import checked_duration
 from malflow.durations import Duration
-from malflow.errors import failures
+from malflow.errors import failures, settled_failures
 from malflow.event_time.tick import Tick
 from malflow.event_time.timers import Timers
 from malflow.message import MAX, DataMessage
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
 from malflow.operators.epochs.frontiers import REACHED, ReachedEpoch
 from malflow.operators.epochs.timestamps import is_fixed, is_moment
+from malflow.operators.failures.guard import Guard
 from malflow.operators.keyed.stateful import StatefulOp, StateOutput
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
@@ -24,11 +25,9 @@ from malflow.words import short_repr
 
 __all__ = [
     "CLOCK_TIMERS",
-    "NO_KEY",
     "TIMERS",
     "LogicTimers",
     "TimedOp",
-    "TimedOutput",
 ]
 
 TIMERS = "timers"
@@ -182,6 +181,29 @@ class TimedOp(StatefulOp):
             self._keep(message.key, len(output), on_data(message, self._hold(message.key), output))
         output.key = NO_KEY
 
+    def _take_guarded(self, guard: Guard, messages: Iterable[DataMessage[Any, Any, Any]]) -> None:
+        on_data, output = self._on_data, self._output
+        held_timers = _HeldTimers(self.timers), _HeldTimers(self.clock_timers)
+        output.set_timers(*held_timers)
+        for message in guard.turns(messages):
+            key, start, record = message.key, len(output), (message.key, message.value, message.timestamp)
+            output.key = key
+            try:
+                output.held = held = self.spare(key, self.state[key])
+                state = on_data(message, held, output)
+            except settled_failures() as error:
+                output.cut(start)
+                for timers in held_timers:
+                    timers.drop()
+                if not guard.repeats(error):
+                    self.lose(guard, error, record)
+                continue
+            for timers in held_timers:
+                timers.keep()
+            self._keep(key, start, state)
+        output.set_timers(self.timers, self.clock_timers)
+        output.key = NO_KEY
+
     def _hold(self, key: Any) -> Any:
         """Return the state of a key, and make it the current key."""
         self._output.key = key
@@ -244,6 +266,36 @@ class _SetsTimers(Protocol):
     def cancel(self, key: Any, /) -> None: ...
 
 
+class _HeldTimers:
+    """The timers that a call sets. They take effect if it returns."""
+
+    def __init__(self, timers: LogicTimers) -> None:
+        self._timers = timers
+        self._changes: list[tuple[Any, Any]] = []
+
+    def set(self, key: Any, at: Any) -> None:
+        """Set the timer of a key, replacing any other."""
+        self._timers.pending.check(at)
+        self._changes.append((key, at))
+
+    def cancel(self, key: Any) -> None:
+        """Drop the timer of a key, if it has one."""
+        self._changes.append((key, _NONE))
+
+    def keep(self) -> None:
+        """Make the changes, in their order."""
+        for key, at in self._changes:
+            if at is _NONE:
+                self._timers.cancel(key)
+            else:
+                self._timers.set(key, at)
+        self._changes.clear()
+
+    def drop(self) -> None:
+        """Forget the changes."""
+        self._changes.clear()
+
+
 class TimedOutput(StateOutput):
     """An output through which the logic sets the timer of the current key.
 
@@ -258,11 +310,15 @@ class TimedOutput(StateOutput):
 
     def __init__(self, states: KeyedState, timers: _SetsTimers, clock_timers: _SetsTimers) -> None:
         super().__init__(states)
-        self._timers = timers
-        self._clock_timers = clock_timers
+        self.set_timers(timers, clock_timers)
         self.now = Tick().now
         self.key: Any = NO_KEY
         self.floor: Any = None
+
+    def set_timers(self, timers: _SetsTimers, clock_timers: _SetsTimers) -> None:
+        """Set where timers are set from now on."""
+        self._timers = timers
+        self._clock_timers = clock_timers
 
     def wake(self, at: Any) -> None:
         """Set the timer of the current key, replacing any other."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from malflow.errors import failures
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.surviving import attempt, without
 from malflow.operators.tables.table import Unsent
 from malflow.partitioners import check_key
 from malflow.records.batch import Batch
@@ -62,12 +64,19 @@ class BroadcastJoin(Operator):
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Join the records of a batch."""
+        if self.guard is not None:
+            return self._guarded(batch, self.guard)
         rest = iter(batch.values)
         try:
             values = list(map(self.callback, rest, repeat(self.rows)))
         except failures() as error:
             raise self.fail(error, batch, rest) from error
         return (batch.with_values(values),)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        joiner, rows, turns = self.callback, self.rows, guard.turns(batch.values, batch)
+        values, failed = attempt(guard, lambda rest: (joiner(value, rows) for value in rest), turns, batch)
+        return (without(failed, batch.with_values(values)),)
 
     @property
     def rows(self) -> ReadOnlyDict:

@@ -8,7 +8,7 @@ from typing import Any
 from malflow.errors import failures
 from malflow.operators.columns import Results
 from malflow.operators.contract import Operator
-from malflow.operators.routing import check_keys
+from malflow.operators.keying import check_keys
 from malflow.operators.tables.table import incomparable
 from malflow.records.batch import Batch
 from malflow.records.changes import make_change, rows_after, rows_of, with_changes
