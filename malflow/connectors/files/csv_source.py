@@ -10,11 +10,12 @@ from typing import Any
 from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
 from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
+from malflow.connectors.files.listing import OnReplaced
 from malflow.connectors.files.parser import OnError, Parsed, RecordParser
 from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
-from malflow.connectors.files.source import FileSource, OnReplaced
+from malflow.connectors.files.source import FileSource
 from malflow.connectors.files.typed import DELIMITERS, FieldError, RecordTypes, Types
 from malflow.durations import Duration
 from malflow.errors import GraphError

@@ -8,11 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 from malflow.connectors.files.lines import LineBuffer
+from malflow.connectors.files.listing import OnReplaced
 from malflow.connectors.files.parser import OnError, Parsed, RecordParser
 from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
-from malflow.connectors.files.source import FileSource, OnReplaced
+from malflow.connectors.files.source import FileSource
 from malflow.connectors.files.typed import FieldError, RecordTypes, Types
 from malflow.connectors.json_values import json_value, json_values
 from malflow.durations import Duration

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from malflow.checks import check_choice, check_flag, check_mapping, checked_duration
 from malflow.connectors.files.lines import (
     LineBuffer,
     LinePosition,
@@ -18,6 +17,7 @@ from malflow.connectors.files.lines import (
     is_undecodable,
     open_lines,
 )
+from malflow.connectors.files.listing import ListedFiles, OnReplaced, Watch
 from malflow.connectors.files.parser import (
     IN_A_HEADER,
     IN_A_RECORD,
@@ -34,18 +34,14 @@ from malflow.connectors.files.paths import (
     Path,
     ReplacedFileError,
     is_gone,
-    listed_files,
     local_size,
-    one_name,
-    path_list,
 )
-from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside, names_of_unread
+from malflow.connectors.files.renamed import OnRenamed, Renames, is_set_aside
 from malflow.connectors.files.typed import RecordTypes
-from malflow.connectors.files.watching import Watch
 from malflow.connectors.options import Handling, RejectingSource, keeps_rejected
 from malflow.durations import Duration
 from malflow.names import written_as
-from malflow.sources.contract import Rejected, StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources.contract import Rejected, StatefulSourcePartition
 from malflow.store.redaction import shown_path
 from malflow.words import plural
 
@@ -54,7 +50,6 @@ __all__ = [
     "FilePartition",
     "FilePosition",
     "FileSource",
-    "OnReplaced",
 ]
 
 V = TypeVar("V")
@@ -64,16 +59,9 @@ _AGAIN = (
     "source file '%s' is compressed: this process must decompress the %.1f GiB before its position again; if that "
     "takes too long, split the file into smaller ones"
 )
-_RENAMED = (
-    "source file '%s' is now '%s', which begins with what was read from it: reading continues after line %d; if it is "
-    "another file, pass on_renamed='restart'"
-)
 _LOG = logging.getLogger("malflow")
 _LONG = 1 << 30
 """The size in bytes from which reading a compressed file again takes seconds."""
-
-
-OnReplaced: TypeAlias = Literal["fail", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,11 +382,8 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             _LOG.warning("%s: %s %s, the first in line %d", path, plural(self._skipped, "bad record"), fate, first)
 
 
-class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition], ABC):
-    """A source that reads files through fsspec: local paths, ``s3://``, ``memory://`` and so on.
-
-    Each file is a part, named by its full path or URL. Files are decompressed according to their suffix.
-    """
+class FileSource(RejectingSource, ListedFiles[V, int, FilePosition]):
+    """A source that reads files line by line. Files are decompressed according to their suffix."""
 
     _has_columns: ClassVar[bool] = True
     _types: RecordTypes | None = None
@@ -417,27 +402,24 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         partitions: Partitions | None = None,
     ) -> None:
         me = type(self).__name__
-        check_choice(me, "on_replaced", on_replaced, ("fail", "restart"))
-        check_choice(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
         handling = self.set_policy(me, on_error)
-        check_mapping(me, "storage_options", storage_options, "options of the file system")
-        check_flag(me, "in_order", in_order)
-        self._paths = path_list(path, me)
-        self._on_renamed: OnRenamed = on_renamed
-        self.in_order = in_order
-        if discover_every is not None:  # a class derived from this one may have a default of its own
-            self.discover_every = checked_duration(me, "discover_every", discover_every, or_else="None")
+        types = None if self._types is None else self._types.kinds
+        super().__init__(
+            path,
+            PartitionColumns(me, partitions, types, has_columns=self._has_columns),
+            on_replaced=on_replaced,
+            on_renamed=on_renamed,
+            storage_options=storage_options,
+            in_order=in_order,
+            discover_every=discover_every,
+        )
         self._options = FileOptions(
             checked_encoding(encoding, me),
             handling,
-            dict(storage_options or {}),
+            self._storage_options,
             on_replaced,
-            follows_renames=self.discover_every is not None and on_renamed == "continue",
+            follows_renames=self.follows_renames,
         )
-        self._partitions = PartitionColumns(
-            me, partitions, None if self._types is None else self._types.kinds, has_columns=self._has_columns
-        )
-        self._watch = Watch(self._options.storage_options)
         self._tally: dict[str, int] = {}
 
     @property
@@ -445,67 +427,21 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
         """The number of bad records skipped so far in each file that was read in this process."""
         return dict(self._tally)
 
-    def list_parts(self) -> list[str]:
-        """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
+    def _new_watch(self) -> Watch:
+        return Watch(self._storage_options)
 
-        Raises:
-            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None; or the
-                folders of a file do not fit `partitions`.
-        """
-        files = self._files()
-        self._partitions.tell(files)
-        if self.discover_every is not None:
-            self._watch.begin(files)
-        return files
-
-    def list_again(self) -> list[str]:
-        """Return the files while a run reads, without new ones that may still be written, or that were renamed.
-
-        Raises:
-            InputFileError: if a path does not exist, or the folders of a file do not fit `partitions`.
-        """
-        files = self._files()
-        return self._watch.parts(files) if self._on_renamed != "restart" else files
-
-    def _files(self) -> list[str]:
-        files = listed_files(
-            self._paths,
-            self._options.storage_options,
-            in_order=self.in_order,
-            may_be_none=self.discover_every is not None,
-            in_partitions=self._partitions.are_given,
-        )
-        self._partitions.check(files)
-        return files
-
-    def renamed_parts(self, positions: Mapping[str, FilePosition], listed: Sequence[str]) -> Mapping[str, str]:
-        """Return the new names of files that were renamed since they were read, by their old ones.
-
-        Raises:
-            InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files begin with what was read.
-            ReplacedFileError: if a file of a watched folder has other content, and none has what was read from it.
-        """
-        at = {part: position.at for part, position in positions.items() if isinstance(position, FilePosition)}
-        found = {} if self._on_renamed == "restart" else self._found_again(at, listed)
-        unread = [file for file, it in at.items() if not it.offset]
-        return found | names_of_unread(unread, listed, [*positions, *found.values()])
-
-    def _found_again(self, at: Mapping[str, Any], listed: Sequence[str]) -> dict[str, str]:
-        renames = Renames(at, listed, self._options.storage_options)
+    def _found_again(self, positions: Mapping[str, FilePosition], listed: Sequence[str]) -> dict[str, str]:
+        renames = Renames(_places(positions), listed, self._storage_options)
         found = renames.found()
-        if self._options.follows_renames and self._options.on_replaced == "fail":
+        if self.follows_renames and self._options.on_replaced == "fail":
             renames.check_replaced(found)  # a reader would set it aside again at each start
-        for old, new in found.items():
-            if self._on_renamed == "fail":
-                raise InputFileError(
-                    old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
-                )
-            _LOG.warning(_RENAMED, shown_path(old), shown_path(new), at[old].line)
         return found
 
-    def present_part(self, part: str) -> str:
-        """Return the current name of a part; older versions named a file by its path as given."""
-        return one_name(part, self._options.storage_options) if isinstance(part, str) else part
+    def _unread(self, positions: Mapping[str, FilePosition]) -> list[str]:
+        return [file for file, it in _places(positions).items() if not it.offset]
+
+    def _continuation(self, position: FilePosition) -> str:
+        return f"begins with what was read from it: reading continues after line {position.at.line}"
 
     def build_part(self, part: str, state: FilePosition | None) -> FilePartition[V]:
         """Return a reader of one file. It opens the file at the first poll."""
@@ -529,8 +465,10 @@ class FileSource(RejectingSource, StatefulSourceImpl[str, V, int, FilePosition],
     def _new_parser(self, more: FolderValues) -> RecordParser[V]:
         """Return a parser for one file. Its records also have the columns of `more`."""
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tally": {}, "_watch": Watch(self._options.storage_options)}
+        return {**super().__getstate__(), "_tally": {}}
+
+
+def _places(positions: Mapping[str, FilePosition]) -> dict[str, LinePosition]:
+    """Return the place in each file, without positions of other versions."""
+    return {part: position.at for part, position in positions.items() if isinstance(position, FilePosition)}

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from malflow.connectors.address import Address
+from malflow.connectors.files.listing import OnReplaced
 from malflow.connectors.files.partitions import Partitions
 from malflow.connectors.files.renamed import OnRenamed
-from malflow.connectors.files.source import OnReplaced
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.parquet.rows import Nanoseconds
 from malflow.connectors.parquet.sink import ParquetSink

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from malflow.checks import check_choice, check_flag, check_mapping, checked_duration
+from malflow.connectors.files.listing import ListedFiles, OnReplaced
 from malflow.connectors.files.partitions import PartitionColumns, Partitions
 from malflow.connectors.files.paths import (
     InputFileError,
@@ -19,13 +19,9 @@ from malflow.connectors.files.paths import (
     Path,
     ReplacedFileError,
     is_gone,
-    listed_files,
     local_size,
-    one_name,
-    path_list,
 )
-from malflow.connectors.files.renamed import OnRenamed, is_set_aside, names_of_unread
-from malflow.connectors.files.source import OnReplaced
+from malflow.connectors.files.renamed import OnRenamed, is_set_aside
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.open_file import FileVersion, Filter, OpenParquet, RowBatch, open_parquet
 from malflow.connectors.parquet.renamed import RenamedWatch, renamed_files
@@ -40,7 +36,7 @@ from malflow.connectors.parquet.rows import (
 )
 from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from malflow.sources.contract import StatefulSourcePartition
 from malflow.store.redaction import redacted, secrets_in, shown_path
 from malflow.words import short_repr
 
@@ -49,10 +45,6 @@ __all__ = ["ParquetPartition", "ParquetPosition", "ParquetSource"]
 PlainPosition: TypeAlias = tuple[int, int, tuple[Any, ...] | None]
 
 _LOG = logging.getLogger("malflow")
-_RENAMED = (
-    "source file '%s' is now '%s', which is the file that was read: reading continues there; if it is another file, "
-    "pass on_renamed='restart'"
-)
 
 
 class ParquetPosition(NamedTuple):
@@ -265,7 +257,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         return file
 
 
-class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
+class ParquetSource(ListedFiles[Any, Any, PlainPosition]):
     """Emit each row of Parquet files; by default a dict by column name, with its index in the file as timestamp.
 
     Each file is a part, named by its full path or URL, and read through fsspec: local paths, ``s3://`` and so on.
@@ -323,94 +315,47 @@ class ParquetSource(StatefulSourceImpl[str, Any, Any, PlainPosition]):
         discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
-        me = "ParquetSource"
-        if discover_every is not None:
-            discover_every = checked_duration(me, "discover_every", discover_every, or_else="None")
-        check_choice(me, "on_replaced", on_replaced, ("fail", "restart"))
-        check_choice(me, "on_renamed", on_renamed, ("continue", "fail", "restart"))
-        check_flag(me, "in_order", in_order)
-        check_mapping(me, "storage_options", storage_options, "options of the file system")
+        me = type(self).__name__
+        super().__init__(
+            path,
+            PartitionColumns(me, partitions),
+            on_replaced=on_replaced,
+            on_renamed=on_renamed,
+            storage_options=storage_options,
+            in_order=in_order,
+            discover_every=discover_every,
+        )
         rows = row_options(me, columns, row, timestamp, nanoseconds)
-        self._paths = path_list(path, me)
-        self._partitions = PartitionColumns(me, partitions)
-        follows = discover_every is not None and on_renamed == "continue"
         self._options = _Options(
-            rows, _condition(filter), on_replaced, follows, self._partitions, dict(storage_options or {})
+            rows, _condition(filter), on_replaced, self.follows_renames, self._partitions, self._storage_options
         )
-        self.in_order = in_order
-        self.discover_every = discover_every
-        self._on_renamed = on_renamed
-        self._watch = RenamedWatch()
 
-    def list_parts(self) -> list[str]:
-        """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
+    def _new_watch(self) -> RenamedWatch:
+        return RenamedWatch()
 
-        Raises:
-            InputFileError: if a path does not exist; or a glob matches no file and `discover_every` is None; or the
-                folders of a file do not fit `partitions`.
-        """
-        files = self._files()
-        self._partitions.tell(files)
-        if self.discover_every is not None:
-            self._watch.begin(files)
-        return files
+    def _found_again(self, positions: Mapping[str, PlainPosition], listed: Sequence[str]) -> dict[str, str]:
+        versions = {part: version for part, version in _versions(positions).items() if version is not None}
+        return renamed_files(versions, listed, self._storage_options)
 
-    def list_again(self) -> list[str]:
-        """Return the files while a run reads.
+    def _unread(self, positions: Mapping[str, PlainPosition]) -> list[str]:
+        return [part for part, version in _versions(positions).items() if version is None]
 
-        Raises:
-            InputFileError: if a path does not exist, or the folders of a file do not fit `partitions`.
-        """
-        files = self._files()
-        return files if self._on_renamed == "restart" else self._watch.parts(files)
-
-    def _files(self) -> list[str]:
-        files = listed_files(
-            self._paths,
-            self._options.storage_options,
-            in_order=self.in_order,
-            may_be_none=self.discover_every is not None,
-            in_partitions=self._partitions.are_given,
-        )
-        self._partitions.check(files)
-        return files
-
-    def renamed_parts(self, positions: Mapping[str, PlainPosition], listed: Sequence[str]) -> Mapping[str, str]:
-        """Return the new names of files that were renamed since they were read, by their old ones.
-
-        Raises:
-            InputFileError: if there is one and `on_renamed` is ``"fail"``, or two files are what was read.
-        """
-        at = {part: ParquetPosition.of(it).file for part, it in positions.items()}
-        versions = {part: version for part, version in at.items() if version is not None}
-        found = {} if self._on_renamed == "restart" else self._found_again(versions, listed)
-        unread = [part for part, version in at.items() if version is None]
-        return found | names_of_unread(unread, listed, [*positions, *found.values()])
-
-    def _found_again(self, versions: Mapping[str, FileVersion], listed: Sequence[str]) -> dict[str, str]:
-        found = renamed_files(versions, listed, self._options.storage_options)
-        for old, new in found.items():
-            if self._on_renamed == "fail":
-                raise InputFileError(
-                    old, f"was renamed to '{shown_path(new)}'; pass on_renamed='continue' to read on there"
-                )
-            _LOG.warning(_RENAMED, shown_path(old), shown_path(new))
-        return found
-
-    def present_part(self, part: str) -> str:
-        """Return the canonical name of a file."""
-        return one_name(part, self._options.storage_options) if isinstance(part, str) else part
+    def _continuation(self, position: PlainPosition) -> str:
+        del position
+        return "is the file that was read: reading continues there"
 
     def build_part(self, part: str, state: PlainPosition | None) -> ParquetPartition:
         """Return a reader of one file. It opens the file at the first poll."""
         return ParquetPartition(part, self._options, ParquetPosition() if state is None else ParquetPosition.of(state))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watch": RenamedWatch()}
-
     def __repr__(self) -> str:
-        secrets = secrets_in(self._options.storage_options)
+        secrets = secrets_in(self._storage_options)
         return f"ParquetSource({', '.join(repr(redacted(path, secrets)) for path in self._paths)})"
+
+
+def _versions(positions: Mapping[str, PlainPosition]) -> dict[str, FileVersion | None]:
+    """Return the version of each file that was read; None for a file that was never open."""
+    return {part: ParquetPosition.of(it).file for part, it in positions.items()}
 
 
 def _condition(given: Any) -> Any:
