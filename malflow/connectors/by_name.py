@@ -46,21 +46,8 @@ _GROUPS: Final = (SOURCES, SINKS, LOOKUPS)
 OF_FILES: Final = "file+"
 """The prefix of an entry point's name that is a file format; it applies to all schemes of file systems."""
 
-_EXTRAS: Final = {
-    "kafka": "kafka",
-    "postgres": "postgres",
-    "postgresql": "postgres",
-    "redis": "redis",
-    "rediss": "redis",
-    "file+parquet": "parquet",
-    "delta": "delta",
-    "http": "http",
-    "https": "http",
-    "sqlite": "sql",
-    "mysql": "sql",
-    "mariadb": "sql",
-}
-"""The extra that a scheme needs, for installations without it."""
+_OURS: Final = "malflow.connectors."
+"""The beginning of the value of our own entry points; the folder after it has the name of the extra that it needs."""
 
 
 def connect(url: str, /, **options: Any) -> Connection:
@@ -207,8 +194,6 @@ class Connection:
         else:
             kind, named = f"scheme '{name}'", "scheme"
             known = [it for it in known if not it.startswith(OF_FILES)]
-        if name in _EXTRAS:
-            return GraphError(f"{self!r}: no connector for {kind}; pip install 'malflow[{_EXTRAS[name]}]'")
         hint = did_you_mean(name.removeprefix(OF_FILES), known, else_=f"{named} may be one of {', '.join(known)}")
         return GraphError(
             f"{self!r}: no connector for {kind}{hint}; other packages add theirs as entry points of '{SOURCES}', "
@@ -266,6 +251,7 @@ def _loaded(entry: EntryPoint, shown: str) -> Callable[..., Any]:
     except MissingDependency:
         raise
     except ImportError as error:
-        extra = f"; pip install 'malflow[{_EXTRAS[entry.name]}]'" if entry.name in _EXTRAS else ""
-        raise MissingDependency(f"{shown} needs {entry.value}, which can't be imported: {error}{extra}") from error
+        extra = entry.value.removeprefix(_OURS).partition(".")[0] if entry.value.startswith(_OURS) else None
+        install = f"; pip install 'malflow[{extra}]'" if extra else ""
+        raise MissingDependency(f"{shown} needs {entry.value}, which can't be imported: {error}{install}") from error
     return make

@@ -7,14 +7,16 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 from malflow.durations import EXAMPLES, read_duration
 from malflow.errors import GraphError
 from malflow.store.redaction import is_secret_name
 from malflow.words import did_you_mean
 
-__all__ = ["UNREADABLE", "ByteCount", "forms_of", "kinds_of", "options_for", "read_text"]
+__all__ = ["UNREADABLE", "ByteCount", "forms_of", "kinds_of", "options_for", "read_text", "with_options_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB|KiB|MiB|GiB)?")
@@ -26,6 +28,28 @@ UNREADABLE: Final = object()
 
 class ByteCount(int):
     """A number of bytes; as text, it may have a unit such as MB or MiB."""
+
+
+def with_options_of(kind: Callable[..., Any], *, without: str, **more: Any) -> Callable[[F], F]:
+    """Return a decorator for a function of a URL that has not just the options of its class, as `wraps` would set them.
+
+    Args:
+        kind: the class.
+        without: the option that the URL itself has; empty for none.
+        more: the annotations of the further options; their default is None.
+    """
+    signature = inspect.signature(kind, eval_str=True)
+    kept = [it for it in signature.parameters.values() if it.kind is it.KEYWORD_ONLY and it.name != without]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in more.items()
+    ]
+
+    def decorated(make: F) -> F:
+        make.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined] # any function
+        return make
+
+    return decorated
 
 
 def options_for(

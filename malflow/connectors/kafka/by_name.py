@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from malflow.connectors.address import Address
 from malflow.connectors.kafka.sink import KafkaSink
 from malflow.connectors.kafka.source import KafkaSource
+from malflow.connectors.option_texts import with_options_of
 from malflow.errors import GraphError
 
 __all__ = ["sink", "source"]
 
 T = TypeVar("T")
-
-_FORMAT = inspect.Parameter(
-    "format", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Literal["bytes", "text", "json"]
-)
 
 
 def _builder(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[..., T]:
@@ -29,6 +25,7 @@ def _builder(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[.
         several: whether the path may name several topics, separated by commas.
     """
 
+    @with_options_of(kind, without="servers", format=Literal["bytes", "text", "json"])
     def make(address: Address, /, **options: Any) -> T:
         topics = [topic for topic in address.path.split(",") if topic]
         if not topics or (len(topics) > 1 and not several):
@@ -42,9 +39,6 @@ def _builder(kind: Callable[..., T], coder: str, *, several: bool) -> Callable[.
             options["settings"] = _credentials(address, options.get("settings"))
         return kind(topics if several else topics[0], servers=address.netloc, **options)
 
-    signature = inspect.signature(kind, eval_str=True)
-    kept = [it for it in signature.parameters.values() if it.kind is it.KEYWORD_ONLY and it.name != "servers"]
-    make.__signature__ = signature.replace(parameters=[*kept, _FORMAT])  # type: ignore[attr-defined] # for `connect`
     return make
 
 

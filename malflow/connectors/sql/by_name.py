@@ -2,78 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from malflow.connectors.address import Address
-from malflow.connectors.lost_output import OnDataLoss
+from malflow.connectors.option_texts import with_options_of
 from malflow.connectors.sql.lookup import SqlLookup
 from malflow.connectors.sql.sink import SqlSink
-from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER
-from malflow.durations import Duration
 from malflow.errors import GraphError
-from malflow.sinks.formatting import Formatter
-from malflow.sinks.transactional import Delivery
 
 __all__ = ["lookup", "sink"]
 
+_DRIVER = Mapping[str, str] | None
+"""The query parameters of the SQLAlchemy URL, as in ``?driver.charset=utf8mb4``."""
 
-def sink(
-    address: Address,
-    /,
-    *,
-    formatter: Formatter | None = None,
-    key: Iterable[str] | None = None,
-    columns: Iterable[str] | None = None,
-    delivery: Delivery = "exactly-once",
-    round: bool = False,
-    ledger: str = DEFAULT_LEDGER,
-    retry_for: Duration = timedelta(minutes=1),
-    driver: Mapping[str, str] | None = None,
-    on_data_loss: OnDataLoss = "fail",
-    on_workers: bool = True,
-) -> SqlSink:
+
+@with_options_of(SqlSink, without="", driver=_DRIVER)
+def sink(address: Address, /, *, driver: Mapping[str, str] | None = None, **options: Any) -> SqlSink:
     """Return a sink of the table that the path ends with; the database precedes it.
 
-    The options are the same as for `SqlSink`; `driver` has the query parameters of the SQLAlchemy URL, as in
-    ``?driver.charset=utf8mb4``.
+    Raises:
+        GraphError: if the URL has no table.
+    """
+    return SqlSink(*_taken_apart(address, driver), **options)
+
+
+@with_options_of(SqlLookup, without="", driver=_DRIVER)
+def lookup(address: Address, /, *, driver: Mapping[str, str] | None = None, **options: Any) -> SqlLookup:
+    """Return the table that the path ends with.
 
     Raises:
         GraphError: if the URL has no table.
     """
-    url, table = _taken_apart(address, driver)
-    options: Any = {
-        "round": round,
-        "ledger": ledger,
-        "retry_for": retry_for,
-        "on_data_loss": on_data_loss,
-        "on_workers": on_workers,
-    }
-    return SqlSink(url, table, formatter=formatter, key=key, columns=columns, delivery=delivery, **options)
-
-
-def lookup(
-    address: Address,
-    /,
-    *,
-    key: Iterable[str] | None = None,
-    columns: Iterable[str] | None = None,
-    row: Callable[..., Any] = dict,
-    retry_for: Duration = timedelta(minutes=1),
-    settings: Mapping[str, Any] | None = None,
-    driver: Mapping[str, str] | None = None,
-) -> SqlLookup:
-    """Return the table that the path ends with; the options are as for `SqlLookup`, and `driver`.
-
-    Raises:
-        GraphError: if the URL has no table.
-    """
-    url, table = _taken_apart(address, driver)
-    return SqlLookup(url, table, key=key, columns=columns, row=row, retry_for=retry_for, settings=settings)
+    return SqlLookup(*_taken_apart(address, driver), **options)
 
 
 def _taken_apart(address: Address, driver: Mapping[str, str] | None) -> tuple[sa.URL, str]:
