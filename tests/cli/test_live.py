@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from malflow.cli.output import live as live_view
-from malflow.cli.output.live import LiveArea, terminal_below
+from malflow.cli.output.live import LiveArea, LiveView, terminal_below
 from malflow.cli.output.screens import Bars
 from malflow.cli.output.texts import bar
 from tests.cli.conftest import Malflow, Script, environment
@@ -36,6 +37,8 @@ FLOW = """
                 print("a line of its errors", file=sys.stderr)
             if number == 60 and os.environ.get("CRASH"):
                 raise RuntimeError("no more")
+            if os.path.exists("enough"):
+                break
             yield number
 
     def endless(provider):
@@ -208,15 +211,28 @@ def test_plain_lines_where_there_is_no_terminal(
 ) -> None:
     script(FLOW)
     monkeypatch.setattr(live_view, "_LINE_SECONDS", 0.1)
-    done = malflow("run", "flow.py", "--live", "--count", 60)
+    due: list[float] = []
+    draw = LiveView._draw
+
+    def draw_and_end(view: LiveView, run: Any, now: float) -> None:
+        draw(view, run, now)
+        due.append(now)
+        if len(due) % 3 == 0:
+            Path("enough").touch()
+
+    monkeypatch.setattr(LiveView, "_draw", draw_and_end)
+    done = malflow("run", "flow.py", "--live")
     lines = [it for it in done.err.splitlines() if it.startswith("default  single x1  running")]
-    assert 3 <= len(lines) < 10
+    assert len(lines) == len(due) >= 3
+    assert all(later - earlier >= 0.1 for earlier, later in pairwise(due))
     assert done.err.replace("\n", "").isprintable()
     quiet = malflow("run", "flow.py", "--live", "--count", 30, "-q")
     assert "default" not in quiet.err
-    documents = malflow("run", "flow.py", "--live", "--count", 60, "--json").err.splitlines()
+    Path("enough").unlink()
+    due.clear()
+    documents = malflow("run", "flow.py", "--live", "--json").err.splitlines()
     kinds = [json.loads(it)["kind"] for it in documents if it.startswith("{")]
-    assert kinds.count("progress") >= 3
+    assert kinds.count("progress") == len(due) >= 3
 
 
 @pytest.mark.slow

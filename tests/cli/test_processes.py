@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Script, environment, process
-from tests.kit.interrupts import heed_interrupts
+from tests.kit.interrupts import heed_signals
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def begun(*arguments: str, python: tuple[str, ...] = ("-m", "malflow")) -> Itera
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
-        preexec_fn=heed_interrupts,  # noqa: PLW1509 - it only sets a signal
+        preexec_fn=heed_signals,  # noqa: PLW1509 - it only sets signals
     ) as running:
         assert running.stdout is not None
         running.stdout.readline()

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.kit.interrupts import heed_signals
 from tests.kit.waiting import wait_until
 from tests.multiprocess.programs.totals import Options, runtime_of
 from tests.processes.children import assert_exact, emitted
@@ -74,6 +75,7 @@ class Group:
                 cwd=ROOT,
                 start_new_session=True,
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+                preexec_fn=heed_signals,  # noqa: PLW1509 - it only sets signals
             )
 
     @property

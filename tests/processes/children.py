@@ -18,6 +18,7 @@ from typing import Any
 
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from tests.kit.backends import kept, kept_states
+from tests.kit.interrupts import heed_signals
 from tests.processes.programs.counting import PARTS, Options, Program, key_of
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,7 @@ class Child:
             cwd=ROOT,
             start_new_session=True,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            preexec_fn=heed_signals,  # noqa: PLW1509 - it only sets signals
         )
         self.pid = self.process.pid
         self.said: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, Malflow, environment, malflow, without_control
-from tests.kit.interrupts import heed_interrupts
+from tests.kit.interrupts import heed_signals
 
 __all__ = ["Make", "Started", "interrupted", "malflow", "project", "started", "without_control"]
 
@@ -68,7 +68,7 @@ def started(*command: str, **options: Any) -> Iterator[Started]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,  # noqa: PLW1509 - it only sets a signal
+        preexec_fn=heed_signals,  # noqa: PLW1509 - it only sets signals
         **{"env": environment(), **options},
     ) as running:
         try:

@@ -95,7 +95,8 @@ def test_topic_made_anew_while_it_is_read(answer: str, broker: Broker) -> None:
     broker.topic(name=topic)
     broker.write(topic, [b"new 1", b"new 2"])
     if answer == "fail":
-        with pytest.raises(KafkaFailed, match="was deleted"):
+        # A busy reader asks for the next offset of the new topic before it asks for the topic.
+        with pytest.raises(KafkaFailed, match=r"was deleted|it ends before the position; expected offset 3"):
             poll_for(reader, 60)
     else:
         assert read_some(reader, 2) == [b"new 1", b"new 2"]

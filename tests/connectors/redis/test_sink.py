@@ -140,7 +140,7 @@ def test_deleted_keys(sink_of: Any, rows: Any) -> None:
 
 
 def test_transaction_of_many_rows(sink_of: Any, rows: Any, client: Any) -> None:
-    sink = fenced(sink_of())
+    sink = fenced(sink_of(settings={"socket_timeout": 300}))  # a busy server takes seconds for one call
     many = {f"k{number}": number for number in range(120_003)}
     committed(sink, 1, many)
     assert rows() == {f"k{number}".encode(): str(number).encode() for number in range(120_003)}

@@ -14,8 +14,11 @@ from tests.servers.chromium import OPTIONS
 
 __all__ = ["PATIENCE", "Viewer", "close_all", "launched"]
 
-PATIENCE = 20_000
+PATIENCE = 60_000
 """The longest wait for something to appear, in milliseconds; the machine may be busy."""
+
+_HAS_NO_ANSWER = re.compile(r"status of (409|503)")
+"""Matches the report of a question that the run could not answer: it ended before, was not built yet, or was busy."""
 
 _WATCH = """
 const report = (it) => console.error(`CSP: ${it.violatedDirective} ${it.blockedURI}`);
@@ -74,8 +77,7 @@ class Viewer:
         self.tab.goto(url)
 
     def _note(self, message: ConsoleMessage) -> None:
-        is_end = "status of 409" in message.text  # the run ended before it could answer a question
-        if message.type in ("error", "warning") and not is_end:
+        if message.type in ("error", "warning") and not _HAS_NO_ANSWER.search(message.text):
             self.faults.append(f"{message.type}: {message.text}")
 
     def _note_request(self, request: Request) -> None:
