@@ -144,7 +144,7 @@ class DelayedSession(ShelfSession):
         fails = self.commits in (2, 4)
 
         def finish() -> None:
-            time.sleep(0.2)
+            time.sleep(0.05)
             self.log.extend(("failed" if fails else "durable", part, position) for part, position in positions)
             made.set_exception(StoreError("the disk is full")) if fails else made.set_result(snapshot)
             self.is_busy = False
@@ -228,7 +228,7 @@ def test_no_confirmation_of_failed_snapshots(runtime: Any, store: Any, log: Log,
     breaks = Interrupts(tmp_path / "kept" / "default" / "d")
     job = runtime(reading(Tracked(log, last=10**9)), store, OFTEN, listeners=[breaks])
     with Started(job) as started:
-        wait_until(lambda: started.run.progress.tick > 10)
+        wait_until(lambda: started.run.progress.tick > 4)
         assert not confirmed(log, "a")
         breaks.is_on = False
         wait_until(lambda: confirmed(log, "a"))

@@ -99,7 +99,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.fault("J5")
-@settings(max_examples=max(10, settings().max_examples // 10), deadline=None)
+@settings(max_examples=max(5, settings().max_examples // 10), deadline=None)
 @example(  # a change is only in the snapshot that fails
     steps=[("ticks", 6), ("snapshot", 0), ("ticks", 1), ("failing", 0), ("ticks", 1), ("snapshot", 0)], growth=100.0
 )

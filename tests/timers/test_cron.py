@@ -31,9 +31,12 @@ def changes(zone: str) -> list[datetime]:
 
 
 def _minute_of_change(at: ZoneInfo, day: datetime) -> datetime:
-    minutes = [day + timedelta(minutes=minute) for minute in range(24 * 60 + 1)]
     before = day.astimezone(at).utcoffset()
-    return minutes[bisect(minutes, False, key=lambda minute: minute.astimezone(at).utcoffset() != before)]
+
+    def is_over(minute: int) -> bool:
+        return (day + timedelta(minutes=minute)).astimezone(at).utcoffset() != before
+
+    return day + timedelta(minutes=bisect(range(24 * 60 + 1), False, key=is_over))
 
 
 class Expression:

@@ -120,6 +120,7 @@ class Broker:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "isolation.level": isolation,
+                "fetch.wait.max.ms": 10,  # the broker would wait half a second for more before it reports an end
                 **more,
             }
         )

@@ -31,6 +31,7 @@ from malflow.connectors.postgres.source import SourcePartition
 from malflow.errors import GraphError
 from tests.connectors.postgres.kit import PATIENCE, Database, StrictCopy, cut_off_at, poll_until, read_all, slot_name
 from tests.connectors.postgres.writer import TABLE, writing
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 from tests.servers.postgres import Postgres
 
@@ -105,7 +106,7 @@ def confirmed(database: Database) -> int:
     return int(database.rows(query)[0][0])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", at_night(range(2), but=[0]))
 def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job: Any, seed: int) -> None:
     database.execute(TABLE)
     rng, job, copy = random.Random(seed), new_job(["orders"], page_rows=100), StrictCopy()
@@ -117,7 +118,7 @@ def test_copy_of_a_table_that_changes_and_truncates(database: Database, new_job:
             copy.apply(change)
         phases.add(reader.snapshot()[0])
     with writing(database.dsn, seed):
-        enough, at_most = time.monotonic() + 5, time.monotonic() + PATIENCE
+        enough, at_most = time.monotonic() + (5 if NIGHTLY else 2), time.monotonic() + PATIENCE
         while time.monotonic() < (enough if restarts > 3 and len(phases) == 3 else at_most):
             changes, _ = reader.poll_batch(rng.randint(1, 60))
             for change in changes:

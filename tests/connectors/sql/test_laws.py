@@ -15,6 +15,7 @@ from malflow.testing.sink_laws import SINK_LAWS
 from tests.connectors.sql.kit import Database, made
 from tests.kit.going_back import copied, copied_folder
 from tests.servers.mariadb import MariaDB
+from tests.servers.plugin import SERVER
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,11 @@ def test_laws_of_a_table_that_is_appended_to(sqlite: Database) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "database",
+    ["sqlite", *(pytest.param(it, marks=[*SERVER, pytest.mark.nightly]) for it in ("postgres", "mariadb"))],
+    indirect=True,
+)
 def test_laws_of_a_table_with_a_key(database: Database) -> None:
     database.execute("create table t (n int primary key, note varchar(20))")
     assert_sink(

@@ -627,21 +627,21 @@ def test_rows_that_are_too_large_for_the_server(own_mariadb: Callable[[], MariaD
 
 
 def test_query_that_is_killed_amid_a_commit_is_tried_again(mariadb: Database) -> None:
-    mariadb.execute(TABLE, "create table slow (id int)", "insert into slow values (0)")
-    mariadb.execute(
-        "create trigger slowly before insert on t for each row begin "
-        "declare found int; select id into found from slow; if found = 0 then do sleep(30); end if; end"
-    )
-    with closing(SqlSink(mariadb.url, "t")) as sink:
+    lock = mariadb.url.database
+    mariadb.execute(TABLE)
+    with closing(SqlSink(mariadb.url, "t")) as sink, mariadb.engine.connect() as holder:
         sink.fence(owner())
         write(sink, {"id": 1, "a": 1, "note": "x"})
         handle = sink.prepare(1)
+        holder.exec_driver_sql(f"do get_lock('{lock}', 300)")
+        mariadb.execute(f"create trigger slowly before insert on t for each row do get_lock('{lock}', 300)")
         commit = threading.Thread(target=sink.commit, args=([handle],))
         commit.start()
-        query = "select id from information_schema.processlist where db = database() and state = 'User sleep'"
+        query = "select id from information_schema.processlist where db = database() and state = 'User lock'"
         while not (found := mariadb.rows(query)):
             assert commit.is_alive()
             time.sleep(0.02)
-        mariadb.execute("update slow set id = 1", f"kill query {found[0][0]}")
+        mariadb.execute(f"kill query {found[0][0]}")
+        holder.exec_driver_sql(f"do release_lock('{lock}')")
         commit.join()
     assert mariadb.rows() == [(1, 1, "x")]

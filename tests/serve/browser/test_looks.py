@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from malflow.runtime.why.answer import FAULTS
 from malflow.serve import Page
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource
-from tests.kit.nights import NIGHTLY
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 from tests.serve.browser.jobs import (
     HOSTILE,
@@ -88,7 +88,7 @@ def test_a_stalled_part_is_told_and_the_cause_is_marked(view: View) -> None:
         assert "silent for" in bad[1]
         assert seen.tab.locator(".timeline rect.again").count() == 1
         height = seen.run("document.querySelector('.alert').offsetHeight")
-        seen.updated(6)
+        seen.updated(2)
         assert seen.run("document.querySelector('.alert').offsetHeight") == height
         seen.tab.locator(".alert button[aria-expanded]").click()
         seen.tab.locator(".alert.open", has_text="idle_after=").wait_for()
@@ -113,7 +113,7 @@ def test_figures_agree_and_snapshots_are_one_line(view: View, store: FsspecBacke
         wait_until(lambda: (run.handle.progress.snapshot or 0) > 3)
         seen = view(run.url).ready()
         seen.show("price")
-        seen.updated(5)
+        seen.updated(3)
         facts, keys = seen.run(
             """[".panel .fact dd", ".panel .key b"].map((it) =>
               [...document.querySelectorAll(it)].map((found) => found.textContent.trim()))"""
@@ -131,7 +131,7 @@ def test_letters_of_an_operator_are_one_line(view: View, store: FsspecBackend) -
     with shown(failing, store, SECOND / 4) as run:
         wait_until(lambda: (run.handle.progress.snapshot or 0) > 4)
         seen = view(run.url).ready()
-        seen.updated(4)
+        seen.updated(2)
         rows = [it for it in seen.tab.locator(".events li").all_inner_texts() if "dead letter" in it]
         assert len(rows) == 1
         assert "records of parse became dead letters since" in rows[0]
@@ -170,8 +170,9 @@ def test_hostile_names_and_values_are_text(view: View) -> None:
         assert seen.run("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"), at_night(product([1280, 390], ["light", "dark"]), but=[(1280, "light"), (390, "dark")])
+)
 def test_a_page_fits_its_window_and_can_be_read(view: View, store: FsspecBackend, width: int, scheme: Any) -> None:
     with shown(orders(Prices()), store, SECOND, parallelism=2) as run:
         seen = view(run.url, width=width, scheme=scheme).ready()
