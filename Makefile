@@ -6,8 +6,8 @@ HYPOTHESIS_PROFILE ?= dev
 export HYPOTHESIS_PROFILE
 # Where this is set, each process of the tests compiles what it imports, and pytest rewrites every assertion anew.
 unexport PYTHONDONTWRITEBYTECODE
-# How many processes share the tests, a file each at a time: one for each processor, or a number; 0 is this one alone. All
-# tests on Spark are in one of them. Two for each processor take a fifth more of its time, to collect and to start Java.
+# How many processes share the tests, a file each at a time: three for two processors, as tests wait half of their time, or
+# a number; 0 is this one alone. All tests on Spark are in one of them.
 WORKERS ?= auto
 # Which tests of the night run beside the others: none by default, all, or a tenth by a number in hex, such as the hash of a commit.
 SLICE ?=

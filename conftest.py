@@ -53,8 +53,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of processes for ``-n auto``: as many as processors, as each collects all and starts Java."""
-    return os.cpu_count() or 1
+    """Return the number of processes for ``-n auto``: half as many again as processors.
+
+    Tests wait for servers, processes and Spark half of their time. Twice as many would collect all once more, and make
+    tests fail that measure a time.
+    """
+    processors = os.cpu_count() or 1
+    return processors + processors // 2
 
 
 def run(items: Iterable[Any], build: Callable[[Stream[Any, Any, int]], Stream[Any, Any, Any]]) -> list[Any]:
