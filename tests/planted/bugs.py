@@ -425,6 +425,14 @@ _AGGREGATORS = [
         (f"{LAWS}::test_sums_of_integers_have_no_greatest_one",),
     ),
     Bug(
+        "sums of values that are known to be integers overflow",
+        "64 bits",
+        "aggregators/sums.py",
+        'step = "{to} = {a} + {x}"',
+        'step = "{to} = ({a} + {x} + 2**63) % 2**64 - 2**63"',
+        (f"{LAWS}::test_sums_of_integers_have_no_greatest_one",),
+    ),
+    Bug(
         "a collected result is the accumulator",
         "an emitted list grows",
         "aggregators/collected.py",

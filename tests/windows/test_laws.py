@@ -264,9 +264,10 @@ def test_equal_keys_share_a_window(windows: Any, workers: int) -> None:
     assert all(it.value.value == {1: 3, 0: 4, (1, 0): 2}[it.key] for it in messages)
 
 
-def test_sums_of_integers_have_no_greatest_one() -> None:
+@pytest.mark.parametrize("total", [agg.sum(), agg.sum(of=int)], ids=str)
+def test_sums_of_integers_have_no_greatest_one(total: Any) -> None:
     items = [("a", at, 2**63 - 1) for at in range(4)]
-    assert [it.value for it in results(items, 0, sliding(4, 2), agg.sum())][1] == 4 * (2**63 - 1)
+    assert [it.value for it in results(items, 0, sliding(4, 2), total)][1] == 4 * (2**63 - 1)
 
 
 @pytest.mark.parametrize("windows", [sliding(10, 5), sliding(3, 5), calendar("day", span=3), session(5)], ids=str)
