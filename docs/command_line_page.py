@@ -21,7 +21,12 @@ PAGE = Path(__file__).parent / "command_line.md"
 COMMON = ("quiet", "verbose", "as_json", "traceback", "color")
 """The options that all commands have; the page lists them once."""
 SHARED = 3
-"""The number of commands from which on an option with one text is listed once, and only named in each."""
+"""The number of commands from which on an option with one text is explained in the page's head.
+
+Of two commands, the second one refers to the first from as many equal options on.
+"""
+REPEATED = 5
+"""The number of keys from which on a kind refers to another one; fewer are as short to repeat."""
 EXPLAINED = (
     "FLOW is a script",
     "JOB is a job's name",
@@ -38,8 +43,8 @@ SENTENCE = re.compile(r"(?<=[.)]) (?=[A-Z])")
 
 HEAD = """# Command line
 
-`malflow` (or `python -m malflow`) runs dataflows, looks into them, and looks after their state.
-`malflow COMMAND --help` shows the same as this page.
+`malflow` (or `python -m malflow`) runs dataflows, inspects them, and manages their state. `malflow COMMAND --help`
+shows the same as this page.
 
 ```sh
 malflow new hello                                # a project: a dataflow, its test, settings, an image
@@ -60,18 +65,17 @@ FLOW is a script (`flow.py`), a module (`package.module`), or a function or runt
 (`flow.py:build_dataflow`). A script runs unchanged, as `__main__`, with its own folder first on `sys.path`. The
 command acts inside the script's `execute()` or `start()`:
 
-- `run` replaces options of the script's runtime; the script continues after it. A second `execute()` gets the same
-  options. `--call 2` leaves out the first one.
-- `check`, `plan`, `graph` and `config` run the script up to its first call, with everything before it;
-  `flow.py:build_dataflow` avoids that.
-- A script that calls neither runs by its only function that has a `StreamProvider` as its argument, or is named
-  `build_dataflow`.
+- `run` replaces options of the script's runtime. A second `execute()` gets the same options; `--call 2` leaves out
+  the first one.
+- `check`, `plan`, `graph` and `config` run the script up to its first call; `flow.py:build_dataflow` avoids that.
+- A script without such a call runs by its function `build_dataflow`, or its only function with a `StreamProvider` as
+  argument.
 
 With `--on`, the dataflow runs on another runtime; options that it lacks are an error. `stop()`, `snapshot()`,
 `rescale()` and `progress` of the script's own runtime belong to the run.
 
 JOB is a run on this machine: a job's name, a pid, or the beginning of a run's id; `top` takes the only run by default.
-PATH-OR-URL is the persistence of a job, such as `.malflow` or `s3://bucket/state`; for `errors ls` and `errors show`,
+PATH-OR-URL is the persistence of a job, such as `.malflow` or `s3://bucket/state`. For `errors ls` and `errors show`,
 it may be a JOB.
 
 The first Ctrl-C or SIGTERM stops a run after the current tick, with a last snapshot where state is kept; a second one
@@ -96,42 +100,42 @@ DOCUMENTS = """
 
 With `--json` a command writes documents, one on a line: results on standard output, events, log and errors on
 standard error. Each has `malflow` (the version of the documents, 1) and `kind`. Within a major version, keys are
-added but never renamed. Times are ISO 8601 in UTC with microseconds, sizes bytes, durations seconds, keys and values
-of records texts as `repr` writes them, shortened. An `error` has `kind`, `message`, `operator`, `key`, `location`.
+added but never renamed. Times are ISO 8601 in UTC with microseconds, sizes bytes, durations seconds. Keys and values
+of records are their `repr`, shortened. An `error` has `kind`, `message`, `operator`, `key`, `location`. The kinds and
+their keys:
 
-| kind | keys |
-|---|---|
 """
 
 PLUGINS = """
 ## Commands of other packages
 
-A package adds a command by an entry point of the group `malflow.commands` that names a click command. It is
-imported only when it is named; the commands above can't be replaced. `malflow plugins` lists the installed ones,
-and whether it loads. """
+A package adds a click command by an entry point of the group `malflow.commands`. It is imported only when it is
+called, and can't replace a command above. `malflow plugins` lists the installed ones. """
 
 
 def page() -> str:
     """Return the text of the page."""
     context = click.Context(cli, info_name="malflow")
     shared = shared_options(cli, context)
-    parts = [
-        HEAD + "\n".join(table(common_options())) + "\n" + HEAD_OF_SHARED + "\n".join(table(shared.values())) + "\n"
-    ]
+    parts = ["\n".join([HEAD + listed(common_options()), HEAD_OF_SHARED + listed(shared.values()), ""])]
+    shown = dict.fromkeys(shared, "")
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         if command is not None and command.callback is not None:
-            parts.append("\n".join(described(command, click.Context(command, context, info_name=name), 2, set(shared))))
+            parts.append("\n".join(described(command, click.Context(command, context, info_name=name), 2, shown)))
     codes = "\n".join(f"| {int(code)} | {code.meaning} |" for code in Exit)
-    kinds = "\n".join(f"| `{kind}` | {', '.join(f'`{key}`' for key in keys)} |" for kind, keys in KEYS.items())
+    kinds = "\n".join(f"- `{kind}`: {keys_of(kind)}" for kind in KEYS)
     parts.append(
         f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}\n{TAIL_OF_CODES}{DOCUMENTS}{kinds}\n{PLUGINS}"
     )
     return "\n".join(parts)
 
 
-def described(command: click.Command, context: click.Context, level: int, shared: set[str]) -> Iterator[str]:
-    """Yield the lines of a command, and of those in it; options whose row is shared are only named."""
+def described(command: click.Command, context: click.Context, level: int, shown: dict[str, str]) -> Iterator[str]:
+    """Yield the lines of a command, and of those in it; an option that the page has shown is only named.
+
+    `shown` has the command that shows an option, by the option's line, and "" for the head of the page.
+    """
     path = context.command_path
     yield f"{'#' * level} {path}\n"
     yield from paragraphs(command.help or "")
@@ -139,16 +143,25 @@ def described(command: click.Command, context: click.Context, level: int, shared
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             if inner is not None:
-                yield from described(inner, click.Context(inner, context, info_name=name), level + 1, shared)
+                yield from described(inner, click.Context(inner, context, info_name=name), level + 1, shown)
         return
     if arguments := [it for it in command.collect_usage_pieces(context) if it != "[OPTIONS]"]:
         yield f"Arguments: `{' '.join(arguments)}`.\n"
     own = own_options(command)
-    if rest := [it for it in own if row(it) not in shared]:
-        yield from table(rest)
-        yield ""
-    if named := [f"`{max(it.opts, key=len)}`" for it in own if row(it) in shared]:
-        yield f"{'Also' if rest else 'Options:'} {', '.join(named)}.\n"
+    places = Counter(shown.get(line(it)) for it in own)
+    named: dict[str, list[str]] = {}
+    new = []
+    for option in own:
+        place = shown.setdefault(line(option), path)
+        if place == path or (place and places[place] < SHARED):
+            new.append(option)
+        else:
+            named.setdefault(place, []).append(f"`{max(option.opts, key=len)}`")
+    if new:
+        yield listed(new) + "\n"
+    for place, names in named.items():
+        head = f"As for `{place}`:" if place else "Also" if new else "Options:"
+        yield f"{head} {', '.join(names)}.\n"
 
 
 def paragraphs(text: str) -> Iterator[str]:
@@ -163,26 +176,38 @@ def paragraphs(text: str) -> Iterator[str]:
             yield kept + "\n"
 
 
-def table(options: Iterable[click.Option]) -> Iterator[str]:
-    """Yield the table of options."""
-    yield "| option | meaning |"
-    yield "|---|---|"
-    yield from map(row, options)
+def listed(options: Iterable[click.Option]) -> str:
+    """Return the list of options."""
+    return "\n".join(map(line, options))
 
 
-def row(option: click.Option) -> str:
-    """Return an option's row."""
+def line(option: click.Option) -> str:
+    """Return an option's line."""
     spelling = ", ".join(sorted(option.opts, key=len))
     value = "" if option.is_flag else f" {value_of(option)}{'...' if option.multiple else ''}"
     default = f" By default `{option.default}`." if option.show_default and option.default is not None else ""
-    return f"| `{spelling}{value}` | {option.help or ''}{default} |"
+    return f"- `{spelling}{value}`: {option.help or ''}{default}"
 
 
 def value_of(option: click.Option) -> str:
     """Return the name of an option's value."""
     if isinstance(option.type, click.Choice):
-        return "\\|".join(map(str, option.type.choices))
-    return (option.metavar or ("N" if option.type is NUMBER else option.type.name)).replace("|", "\\|")
+        return "|".join(map(str, option.type.choices))
+    return option.metavar or ("N" if option.type is NUMBER else option.type.name)
+
+
+def keys_of(kind: str) -> str:
+    """Return the keys of a kind of document; those of an earlier kind that it begins with are not repeated."""
+    keys = KEYS[kind]
+    for other, begin in KEYS.items():
+        if other != kind and len(begin) > REPEATED and keys[: len(begin)] == begin:
+            return f"as `{other}`, and {quoted(keys[len(begin) :])}"
+    return quoted(keys)
+
+
+def quoted(keys: Iterable[str]) -> str:
+    """Return names with commas between."""
+    return ", ".join(f"`{key}`" for key in keys)
 
 
 def common_options() -> list[click.Option]:
@@ -199,10 +224,10 @@ def own_options(command: click.Command) -> list[click.Option]:
 
 
 def shared_options(group: click.Group, context: click.Context) -> dict[str, click.Option]:
-    """Return the options with the same row in several commands, by their row."""
+    """Return the options with the same line in several commands, by their line."""
     options = [it for command in leaves(group, context) for it in own_options(command)]
-    counts = Counter(map(row, options))
-    return {row(it): it for it in options if counts[row(it)] >= SHARED}
+    counts = Counter(map(line, options))
+    return {line(it): it for it in options if counts[line(it)] >= SHARED}
 
 
 def leaves(group: click.Group, context: click.Context) -> Iterator[click.Command]:

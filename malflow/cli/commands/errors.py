@@ -142,10 +142,10 @@ def remove(job: str, operator: str, ids: tuple[str, ...], timeout: timedelta, ou
 @_trust
 @output_options
 def list_pending(url: str, job: str | None, trust: bool, output: Output) -> None:
-    """List the transactions of exactly-once sinks that the latest snapshot has, and that the next start commits.
+    """List the transactions of exactly-once sinks that the next start commits.
 
-    If a target refuses a record of one for good, each start fails until `malflow errors release`, or a run with
-    another on_error= for the sink.
+    If a target refuses a record for good, each start fails until `malflow errors release`, or a run with another
+    on_error= for the sink.
     """
     found = [*pending_transactions(reading_backend(url, job, "latest", trust=trust))]
     if output.json:
@@ -183,8 +183,8 @@ def release_pending(url: str, job: str | None, sink: str, number: int | None, tr
     """Release the records of a sink's pending transactions that its target refuses.
 
     At the next start they become dead letters, whatever the sink's policy, and the rest is written. With --drop, each
-    whole transaction becomes one dead letter (it can't be replayed); if the target already has a part of it, that part
-    stays there. The job must be stopped: a run that is alive is fenced, and ends.
+    whole transaction becomes one dead letter and can't be replayed; records that the target already has stay there.
+    Stop the job first: a live run is fenced, and ends.
     """
     backend = reading_backend(url, job, "latest", trust=trust)
     numbers = release(backend, sink) if number is None else drop(backend, sink, number)

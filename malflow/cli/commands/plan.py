@@ -61,9 +61,9 @@ def plan(
     A line begins with = for state that is kept, ^ migrated, > renamed, + new, - dropped or ! changed, ~ for keys that
     change workers, and . for sources and sinks.
 
-    If the start would be refused, the exit code is 10, and standard error lists all refusals, as the start would word
-    them. Without --deep, only manifests are read. With it, all states are read, in this process. That calls your
-    migrations and your sources' listing of parts. These may reach other systems. The script runs up to its first
+    If the start would be refused, the exit code is 10, and standard error lists all refusals. Without --deep, only
+    manifests are read. With it, this process reads all states, and calls your migrations and your sources' listing of
+    parts. These may reach other systems. The script runs up to its first
     execute(), with everything that it does before; `flow.py:build` avoids that.
     """
     target = parsed(flow)

@@ -106,8 +106,8 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     """Run a flow: a script as it is, or a function of it.
 
     FLOW is a script (flow.py), a module (package.module), or a function or runtime in one (flow.py:build). A script
-    runs as under `python flow.py`; its own arguments follow `--`. The options, and the configuration beside the script,
-    replace what it says about its runs; what neither says stays as it is there.
+    runs as under `python flow.py`; its own arguments follow `--`. Options, and the configuration beside the script,
+    override the options of its runtime; others stay.
 
     Ctrl-C stops the run after the current tick, with a last snapshot where state is kept; a second one ends it at once.
     """

@@ -107,9 +107,8 @@ _COLUMNS = ["job", "run", ">pid", "runtime", "status", "started", ">workers", ">
 def ps(with_ended: bool, output: Output) -> None:
     """List the runs of this user on this machine, the oldest first.
 
-    Runs are found that `malflow run` has started, or that have a Monitor() among their listeners, or MALFLOW_CONTROL=1
-    in their environment. A run that does not answer is silent; one in another container, of which nobody knows whether
-    it lives, is unknown.
+    It finds runs of `malflow run`, and those with a Monitor() listener or MALFLOW_CONTROL=1 in their environment. A
+    silent run does not answer. An unknown one is in another container, and may have ended.
     """
     runs = client.recent_runs() if with_ended else client.live_runs()
     summaries = [client.summary(run) for run in runs]
@@ -158,7 +157,7 @@ the files of runs, double ends the command later."""
 
 @click.command(short_help="Stop a run.")
 @job_argument()
-@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait for its end.")
+@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait.")
 @output_options
 def stop(job: str, timeout: timedelta, output: Output) -> None:
     """Stop a run after its current tick, with a last snapshot where state is kept, and wait for its end.

@@ -37,7 +37,7 @@ __all__ = [
 
 @click.command("take", short_help="Take a snapshot of a run.")
 @job_argument()
-@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait for it.")
+@click.option("--timeout", type=SPAN, default="60s", show_default=True, help="Maximum time to wait.")
 @output_options
 def take(job: str, timeout: timedelta, output: Output) -> None:
     """Take a snapshot of a run after its current tick, and wait until it is durable.

@@ -152,8 +152,8 @@ def _is_live(options: Mapping[str, Any]) -> bool:
 def state() -> None:
     """Read the states of operators from a snapshot, without the program, or from a job that runs.
 
-    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state. With --live, the running job is
-    asked by its control socket, and answers with its states after its last tick.
+    PATH-OR-URL is the persistence of the job, such as .malflow or s3://bucket/state. With --live, the running
+    job answers with its states after its last tick.
     """
 
 
