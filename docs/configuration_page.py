@@ -20,10 +20,10 @@ from malflow.connectors.option_texts import ByteCount
 PAGE = Path(__file__).parent / "configuration.md"
 HEADING = "## All settings\n"
 INTRODUCTION = """
-Each with its kind of value and its default. Written by `make reference` from the code; [](api.md) says more about an
-option. Without a default, a setting may be `"none"`."""
+Each with its kind of value and its default, if it has one; otherwise it may be `"none"`. Written by `make reference`
+from the code. [](api.md) says more about an option."""
 LONG = 24
-"""The number of words above which a text is shortened: two lines of a table."""
+"""The number of words above which a text is shortened: two lines of the page."""
 SHORT = {
     "a time such as 500ms, 30s, 5m, 2h, 1d": "time",
     "a number of bytes such as 64 MiB": "size",
@@ -60,14 +60,14 @@ def of_table(name: str, shape: TableShape, shown: dict[type, str]) -> Iterator[s
     if (former := shown.setdefault(shape.table, name)) != name:
         yield f"\n### [{name}]\n\nThe settings of `[{former}]`."
         return
-    yield f"\n### [{name}]\n\n{line}.\n\n| setting | value | meaning |\n|---|---|---|"
+    yield f"\n### [{name}]\n\n{line}.\n"
     inner = []
     for setting, member in shape.members.items():
         if isinstance(member, TableShape):
             inner.append((f"{name}.{setting}", member))
         meaning = summary(plain(description(shape.table, setting)))
         found = default(default_of(shape.table, setting))
-        yield f"| `{setting}` | {', '.join(filter(None, (value(member), found)))} | {meaning} |"
+        yield f"- `{setting}` ({', '.join(filter(None, (value(member), found)))}): {meaning}"
     for path, member in inner:
         yield from of_table(path, member, shown)
 
@@ -109,8 +109,8 @@ def quoted(found: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text for a cell."""
-    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
+    """Return a text as Markdown, on a line."""
+    return " ".join(text.replace("``", "`").split())
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ def of_metrics() -> Iterator[str]:
     """Yield the lines about the metrics."""
     example = next(it for it in METRICS if it.name.endswith("_total"))
     yield "\nWritten by `make reference` from the code. OpenTelemetry has a dot after `malflow`, no `_total`:"
-    yield f"`{example.name}` is `{instrument_name(example)}`.\n"
-    yield "| metric | kind | labels | |\n|---|---|---|---|"
+    yield f"`{example.name}` is `{instrument_name(example)}`."
+    common = " and ".join(f"`{it}`" for it in COMMON)
+    yield f"Each has the labels {common}, and those named with it.\n"
     for it in METRICS:
         labels = ", ".join(f"`{label}`" for label in it.labels)
-        yield f"| `{it.name}` | {it.kind} | {labels} | {it.help} |"
-    common = " and ".join(f"`{it}`" for it in COMMON)
+        yield f"- `{it.name}` ({it.kind}{labels and f' by {labels}'}): {it.help}"
     bounds = ", ".join(f"{it:g}" for it in SECONDS)
-    yield f"\nEach metric has the labels {common} besides. The buckets of histograms end at {bounds} seconds."
+    yield f"\nThe buckets of histograms end at {bounds} seconds."
 
 
 if __name__ == "__main__":

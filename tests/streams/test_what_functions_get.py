@@ -21,7 +21,9 @@ from tests.conformance.dataflow import sis
 
 ROOT = Path(__file__).parents[2]
 VALUE = {"n": 1, "kind": "a"}
-ROW = re.compile(r"\| `?([\w.]+)`?(?: \w+)*? \| (`\w+`(?:, `\w+`)*) \| `([\w, ]+)` \| (yes)? ?\|")
+ROW = re.compile(r"\| (.+) \| (.+) \|")
+METHOD = re.compile(r"`([\w.]+)`|(every)")
+FUNCTION = re.compile(r"`(\w+)\(([\w, ]+)\)`( or a field)?")
 
 Make = Callable[[Any, Any, Any], Any]
 
@@ -34,8 +36,11 @@ def table() -> dict[tuple[str, str], tuple[list[str], bool]]:
     for line in lines:
         found = ROW.fullmatch(line)
         assert found is not None, line
-        for argument in found[2].replace("`", "").split(", "):
-            rows[found[1], argument] = (found[3].split(", "), found[4] == "yes")
+        functions = FUNCTION.findall(found[2])
+        assert len(functions) == found[2].count("("), line
+        for method in METHOD.finditer(found[1]):
+            for argument, call, field in functions:
+                rows[method[0].strip("`"), argument] = (call.split(", "), field != "")
     return rows
 
 
