@@ -13,7 +13,7 @@ __all__ = ["ROW", "marked_tests", "with_tests"]
 
 TESTS = Path(__file__).parent
 MARK = "pytest.mark.fault"
-ROW = re.compile(r"\| ([A-Z]\d+) \| (.+) \| (.+) \|")
+ROW = re.compile(r"\| ([A-Z]\d+): (.+) \| (.+) \|")
 """A row of a table in docs/faults.md: number, fault, what malflow does."""
 
 
@@ -41,10 +41,10 @@ def with_tests(page: str) -> str:
         if row is not None:
             names = "<br>".join(f"`{name}`" for name in dict.fromkeys(tests.get(row[1], ())))
             lines.append(f"{line} {names or 'none'} |")
-        elif line == "| | Fault | What malflow does |":
+        elif line == "| Fault | What malflow does |":
             lines.append(f"{line} Tests |")
         else:
-            lines.append(f"{line}---|" if line == "|---|---|---|" else line)
+            lines.append(f"{line}---|" if line == "|---|---|" else line)
     return "\n".join(lines)
 
 
