@@ -65,7 +65,7 @@ def of_table(name: str, shape: TableShape, shown: dict[type, str]) -> Iterator[s
     for setting, member in shape.members.items():
         if isinstance(member, TableShape):
             inner.append((f"{name}.{setting}", member))
-        meaning = summary(plain(description(shape.table, setting)))
+        meaning = summary(plain(description(shape.table, setting))).replace(", the default,", "")
         found = default(default_of(shape.table, setting))
         yield f"- `{setting}` ({', '.join(filter(None, (value(member), found)))}): {meaning}"
     for path, member in inner:
