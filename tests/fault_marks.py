@@ -13,8 +13,8 @@ __all__ = ["ROW", "marked_tests", "with_tests"]
 
 TESTS = Path(__file__).parent
 MARK = "pytest.mark.fault"
-ROW = re.compile(r"\| ([A-Z]\d+): (.+) \| (.+) \|")
-"""A row of a table in docs/faults.md: number, fault, what malflow does."""
+ROW = re.compile(r"- \*\*([A-Z]\d+)\*\* ([^:]+): (.+)")
+"""A line in docs/faults.md: number, fault, what malflow does."""
 
 
 @cache
@@ -33,18 +33,15 @@ def marked_tests() -> dict[str, list[str]]:
 
 
 def with_tests(page: str) -> str:
-    """Add a column to the tables of docs/faults.md: the tests that make the fault happen."""
+    """Add to each line of docs/faults.md the tests that make the fault happen."""
     tests = marked_tests()
     lines = []
     for line in page.splitlines():
+        lines.append(line)
         row = ROW.fullmatch(line)
-        if row is not None:
-            names = "<br>".join(f"`{name}`" for name in dict.fromkeys(tests.get(row[1], ())))
-            lines.append(f"{line} {names or 'none'} |")
-        elif line == "| Fault | What malflow does |":
-            lines.append(f"{line} Tests |")
-        else:
-            lines.append(f"{line}---|" if line == "|---|---|" else line)
+        if row is not None and (names := dict.fromkeys(tests.get(row[1], ()))):
+            lines[-1] += "\\"  # a line break
+            lines.append("  " + ", ".join(f"`{name}`" for name in names))
     return "\n".join(lines)
 
 

@@ -52,5 +52,5 @@ def test_every_mark_has_its_row() -> None:
 
 def test_page_of_the_site_names_the_tests() -> None:
     page = with_tests(PAGE)
-    assert "| Fault | What malflow does | Tests |" in page
+    assert "- **A1** killed before the first snapshot: starts empty\\\n  `test_" in page
     assert all(f"`{name}`" in page for names in marked_tests().values() for name in names)
