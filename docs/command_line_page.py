@@ -123,11 +123,9 @@ def page() -> str:
         command = cli.get_command(context, name)
         if command is not None and command.callback is not None:
             parts.append("\n".join(described(command, click.Context(command, context, info_name=name), 2, shown)))
-    codes = "\n".join(f"| {int(code)} | {code.meaning} |" for code in Exit)
+    codes = "\n".join(f"- `{int(code)}`: {code.meaning}" for code in Exit)
     kinds = "\n".join(f"- `{kind}`: {keys_of(kind)}" for kind in KEYS)
-    parts.append(
-        f"## Exit codes\n\n| code | meaning |\n|---|---|\n{codes}\n{TAIL_OF_CODES}{DOCUMENTS}{kinds}\n{PLUGINS}"
-    )
+    parts.append(f"## Exit codes\n\n{codes}\n{TAIL_OF_CODES}{DOCUMENTS}{kinds}\n{PLUGINS}")
     return "\n".join(parts)
 
 
