@@ -270,7 +270,8 @@ def _raise_unwritable_text(
     """Name the value with a character that can't be written."""
     for row in rows:
         for column, value in zip(columns, row, strict=True):
-            if character in str(value):
+            # numpy's own text of a `np.str_` lacks NUL at its end
+            if character in (str.__str__(value) if isinstance(value, str) else str(value)):
                 raise PostgresError(
                     f"table {table}, column {column.name!r}: {short_repr(value)} can't be written: {why}; remove it"
                 )

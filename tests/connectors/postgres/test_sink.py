@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pandas
 import pytest
 
@@ -310,6 +311,14 @@ def test_rows_that_are_refused_before_the_snapshot(table: Database, sinks: Any, 
     with pytest.raises(PostgresError, match=words):
         write_and_prepare(sink, (5, 5, "fine"), row)
     assert rows(table) == []
+
+
+def test_a_text_of_numpy_that_ends_with_nul_is_named(database: Database, sinks: Any) -> None:
+    database.execute("create table t (id int primary key, a int[])")
+    sink = sinks()
+    sink.fence(owner())
+    with pytest.raises(PostgresError, match=r"column 'a': .* can't be written: .* NUL"):
+        write_and_prepare(sink, (1, np.str_("\0")))
 
 
 def write_and_prepare(sink: PostgresSink, *values: Any) -> None:
