@@ -4,8 +4,8 @@ A case that asks for `runtime` runs on one worker; one that asks for `any_parall
 therefore says nothing about the order over keys. What user code is to tell a case it writes to a `Log`, since it may
 run in another process.
 
-In processes and on Spark, where a case takes half a second and more, a landing runs those of what has a path of its own
-there, and a quarter of the others.
+On threads, in processes and on Spark, a landing runs the cases of what has a path of its own there, and a quarter of
+the others.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ FINDERS = {test for bug in BUGS for test in bug.tests}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave cases in processes and on Spark to the night where all runtimes do the same."""
+    """Leave cases on threads, in processes and on Spark to the night where all runtimes do the same."""
     for item in items:
         if item.path.parent == Path(__file__).parent and _is_done_alike(item):
             item.add_marker(pytest.mark.nightly(parts=4))
 
 
 def _is_done_alike(item: pytest.Item) -> bool:
-    """Whether a case is in processes or on Spark, has no path of its own there, and finds no planted bug."""
+    """Whether a case is not on a single thread, has no path of its own there, and finds no planted bug."""
     if item.path.stem.removeprefix("test_") in OWN_PATHS:
         return False
     params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
     hosts = [it[0] if isinstance(it, tuple) else it for it in params]
     test, _, _ = item.nodeid.partition("[")
-    return "spark" in hosts or ("processes" in hosts and FINDERS.isdisjoint({test, test.partition("::")[0]}))
+    finds_none = FINDERS.isdisjoint({test, test.partition("::")[0]})
+    return "spark" in hosts or (finds_none and ("threads" in hosts or "processes" in hosts))
 
 
 @pytest.fixture(

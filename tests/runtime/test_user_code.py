@@ -13,6 +13,7 @@ import pytest
 
 from malflow import OperatorError, SingleThreadRuntime
 from tests.kit.backends import in_memory, kept_states
+from tests.kit.nights import at_night
 from tests.runtime.user_code import KINDS, RAISED, Trap
 
 pytestmark = pytest.mark.slow
@@ -38,9 +39,13 @@ def undisturbed(kind: str) -> Any:
 
 
 # Two workers for half of what is raised, so that exchanges are in it; one would do for most kinds.
+CASES = [(kind, raised, workers) for kind in KINDS for raised, workers in zip(RAISED, cycle([2, 1]), strict=False)]
+BY_DAY = CASES[::5]
+"""A fifth of them. It has each kind and each error, since the number of errors is no multiple of five."""
+
+
 @pytest.mark.fault("E24")
-@pytest.mark.parametrize(("raised", "parallelism"), list(zip(RAISED, cycle([2, 1]), strict=False)))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "raised", "parallelism"), at_night(CASES, but=BY_DAY))
 def test_error_of_user_code_is_reported_and_nothing_is_lost(
     kind: str, raised: str, parallelism: int, tmp_path: Path
 ) -> None:
