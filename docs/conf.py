@@ -22,7 +22,6 @@ myst_heading_anchors = 4
 default_role = "code"  # docstrings put names between single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures are read in an editor; the text says what matters
-autodoc_preserve_defaults = True
 suppress_warnings = ["ref.python"]  # several classes have an attribute `bytes`, which types of others may mean
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
