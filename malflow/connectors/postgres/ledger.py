@@ -7,11 +7,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.names import identifiers
-from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, ledger_id
-from malflow.errors import FencedError
+from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, LedgerRow, ledger_id
 from malflow.sinks.transactional import SinkOwner
 
 __all__ = ["Ledger", "found_ledger"]
@@ -32,19 +30,12 @@ where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped
 """
 
 
-class Ledger:
-    """One sink's row of the ledger. Its methods run within a transaction. The transaction locks the row until it ends.
-
-    The row is found by job and sink. Ledgers of older versions have no `id` and work as well.
-
-    Attributes:
-        name: of the table.
-    """
+class Ledger(LedgerRow[Connection]):
+    """One sink's row of the ledger, found by job and sink. Ledgers of older versions have no `id` and work as well."""
 
     def __init__(self, table: str, owner: SinkOwner) -> None:
-        self.name = table
+        super().__init__(table, owner, PostgresError)
         self._table = sql.Identifier(*table.split("."))
-        self._owner = owner
 
     def take_over(self, connection: Connection) -> int:
         """Make this run the owner; return the last committed transaction, 0 if there is none.
@@ -60,7 +51,10 @@ class Ledger:
             self._table, identifiers(tuple(first)), sql.SQL(", ").join(map(sql.Literal, first.values()))
         )
         connection.execute(insert)
-        transaction = self._lock(connection, at_most=owner.claim)
+        row = self._locked(connection)
+        if row is None:
+            raise self._lost()
+        transaction = self._checked(row)
         update = "update {} set claim = %s where job = %s and sink = %s"
         connection.execute(self._sql(update), (owner.claim, owner.job, owner.sink))
         return transaction
@@ -84,28 +78,6 @@ class Ledger:
         row = connection.execute(self._sql(select), (self._owner.job, self._owner.sink)).fetchone()
         return None if row is None else int(row[0])
 
-    def last_committed(self, connection: Connection, confirmed: Confirmed) -> int:
-        """Lock the row until this commit; return the last committed transaction.
-
-        Args:
-            connection: a connection within a transaction.
-            confirmed: the transactions that the ledger must have.
-
-        Raises:
-            FencedError: if another run is the owner.
-            PostgresError: if the ledger lacks a transaction that was confirmed, or the row is gone.
-        """
-        try:
-            transaction = self._lock(connection, at_most=self._owner.claim)
-        except (LookupError, psycopg.errors.UndefinedTable):
-            confirmed.check(0)
-            raise PostgresError(
-                f"sink '{self._owner.sink}' of job '{self._owner.job}' has no row in "
-                f"{self._table.as_string(connection)}: someone deleted it while the job ran; start the job again"
-            ) from None
-        confirmed.check(transaction)
-        return transaction
-
     def note(self, connection: Connection, transaction: int) -> None:
         """Record a transaction, within the database transaction that writes its rows."""
         update = "update {} set epoch = %s, committed_at = now() where job = %s and sink = %s"
@@ -116,17 +88,13 @@ class Ledger:
         found = connection.execute(_COLUMNS, (self._table.as_string(connection),)).fetchone()
         return frozenset(found[0] if found is not None else ())
 
-    def _lock(self, connection: Connection, *, at_most: int) -> int:
-        owner = self._owner
+    def _locked(self, connection: Connection) -> tuple[int, int] | None:
         select = "select epoch, claim from {} where job = %s and sink = %s for update"
-        row = connection.execute(self._sql(select), (owner.job, owner.sink)).fetchone()
-        if row is None:
-            raise LookupError(owner.name)
-        if row[1] > at_most:
-            raise FencedError(
-                f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {row[1]}; this is run {owner.claim}"
-            )
-        return int(row[0])
+        try:
+            row = connection.execute(self._sql(select), (self._owner.job, self._owner.sink)).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return None
+        return None if row is None else (int(row[0]), int(row[1]))
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(self._table)

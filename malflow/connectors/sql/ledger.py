@@ -7,11 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from malflow.connectors.lost_output import Confirmed
 from malflow.connectors.sql.catalog import check_engine
 from malflow.connectors.sql.database import SqlError
-from malflow.connectors.tables.ledger_sink import ledger_id
-from malflow.errors import FencedError
+from malflow.connectors.tables.ledger_sink import LedgerRow, ledger_id
 from malflow.sinks.transactional import SinkOwner
 
 __all__ = ["Ledger"]
@@ -24,16 +22,16 @@ _INNODB: Mapping[str, Any] = {
 }
 
 
-class Ledger:
-    """One sink's row of the ledger. Its methods run within a transaction. The transaction locks the row until it ends.
+class Ledger(LedgerRow[sa.Connection]):
+    """One sink's row of the ledger.
 
     The row is locked by an update. An update works in every database with transactions, also without ``select for
     update``. Its key is a hash of the names. Names that differ only in case or trailing spaces thus stay distinct.
     """
 
     def __init__(self, name: str, owner: SinkOwner) -> None:
+        super().__init__(name, owner, SqlError)
         schema, _, plain = name.rpartition(".")
-        self._owner = owner
         self._id = ledger_id(owner)
         self._table = sa.Table(
             plain,
@@ -81,28 +79,6 @@ class Ledger:
         connection.execute(self._update().values(claim=self._owner.claim))
         return transaction
 
-    def last_committed(self, connection: sa.Connection, confirmed: Confirmed) -> int:
-        """Lock the row until this commit; return the last committed transaction.
-
-        Args:
-            connection: a connection within a transaction.
-            confirmed: the transactions that the ledger must have.
-
-        Raises:
-            FencedError: if another run is the owner.
-            SqlError: if the ledger lacks a transaction that was confirmed, or the row is gone.
-        """
-        row = self._locked(connection)
-        if row is None:
-            confirmed.check(0)
-            raise SqlError(
-                f"sink '{self._owner.sink}' of job '{self._owner.job}' has no row in {self._table.fullname}: someone "
-                "deleted it while the job ran; start the job again"
-            )
-        transaction = self._checked(row)
-        confirmed.check(transaction)
-        return transaction
-
     def note(self, connection: sa.Connection, transaction: int) -> None:
         """Record a transaction, within the database transaction that writes its rows."""
         connection.execute(self._update().values(epoch=transaction, committed_at=sa.func.current_timestamp()))
@@ -112,15 +88,6 @@ class Ledger:
         select = sa.select(self._table.c.epoch, self._table.c.claim).where(self._table.c.id == self._id)
         row = connection.execute(select).one_or_none()
         return None if row is None else (int(row[0]), int(row[1]))
-
-    def _checked(self, row: tuple[int, int]) -> int:
-        transaction, claim = row
-        owner = self._owner
-        if claim > owner.claim:
-            raise FencedError(
-                f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {claim}; this is run {owner.claim}"
-            )
-        return transaction
 
     def _update(self) -> sa.Update:
         return sa.update(self._table).where(self._table.c.id == self._id)

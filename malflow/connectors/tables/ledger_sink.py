@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from malflow.checks import check_name, checked_names
 from malflow.connectors.lost_output import Confirmed, OnDataLoss
@@ -15,11 +15,14 @@ from malflow.connectors.remote import RemoteSystem
 from malflow.connectors.segments import ONE_SHARE, Sealed, SegmentedSinkImpl, is_sealed
 from malflow.connectors.tables.refused_rows import WrittenAgain, refusing_records, without_rows
 from malflow.connectors.tables.transaction_rows import Packed, RowBatch, RowsWriter, TransactionRows
+from malflow.errors import FencedError, MalflowError
 from malflow.sinks.distributed import Share
 from malflow.sinks.formatting import Formatter, checked_formatter, formatted
 from malflow.sinks.transactional import Delivery, Divided, Refused, SinkOwner
 
-__all__ = ["DEFAULT_LEDGER", "Handle", "LedgerSink", "PlainBatch", "ledger_id"]
+__all__ = ["DEFAULT_LEDGER", "Handle", "LedgerRow", "LedgerSink", "PlainBatch", "ledger_id"]
+
+C = TypeVar("C")
 
 DEFAULT_LEDGER: Final = "malflow_ledger"
 """The default table of the ledger, for every sink and database."""
@@ -314,6 +317,68 @@ class LedgerSink(SegmentedSinkImpl[Any, Any, Any], ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._remote!r}, {self._table_name!r})"
+
+
+class LedgerRow(ABC, Generic[C]):
+    """One sink's row of the ledger. Its methods run within a transaction. The transaction locks the row until it ends.
+
+    Args:
+        table: the name of the ledger's table.
+        owner: the sink, and the run that is to own it.
+        error: the class of the errors that are raised.
+
+    Attributes:
+        name: of the table.
+    """
+
+    def __init__(self, table: str, owner: SinkOwner, error: type[MalflowError]) -> None:
+        self.name = table
+        self._owner = owner
+        self._error = error
+
+    @abstractmethod
+    def _locked(self, connection: C) -> tuple[int, int] | None:
+        """Lock the row; return the last committed transaction and the claim of the row's owner, None without a row."""
+
+    @abstractmethod
+    def note(self, connection: C, transaction: int) -> None:
+        """Record a transaction, within the database transaction that writes its rows."""
+
+    def last_committed(self, connection: C, confirmed: Confirmed) -> int:
+        """Lock the row until this commit; return the last committed transaction.
+
+        Args:
+            connection: a connection within a transaction.
+            confirmed: the transactions that the ledger must have.
+
+        Raises:
+            FencedError: if another run is the owner.
+            MalflowError: if the ledger lacks a transaction that was confirmed, or the row is gone.
+        """
+        row = self._locked(connection)
+        if row is None:
+            confirmed.check(0)
+            raise self._lost()
+        transaction = self._checked(row)
+        confirmed.check(transaction)
+        return transaction
+
+    def _lost(self) -> MalflowError:
+        """Return the error for a row that is gone."""
+        return self._error(
+            f"sink '{self._owner.sink}' of job '{self._owner.job}' has no row in {self.name}: someone deleted it while "
+            "the job ran; start the job again"
+        )
+
+    def _checked(self, row: tuple[int, int]) -> int:
+        """Return the last committed transaction of a row that no later run owns."""
+        transaction, claim = row
+        owner = self._owner
+        if claim > owner.claim:
+            raise FencedError(
+                f"sink '{owner.sink}' of job '{owner.job}' was taken over by run {claim}; this is run {owner.claim}"
+            )
+        return transaction
 
 
 def ledger_id(owner: SinkOwner) -> str:
