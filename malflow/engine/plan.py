@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from malflow.engine.letter_checks import check_letters
+from malflow.engine.policies import check_policies, replaced
 from malflow.errors import GraphError
-from malflow.failures import OnError
+from malflow.failures import OnError, Retry
 from malflow.graph import Graph, stages_of
 from malflow.nodes import (
     LETTERS_OUTPUT,
@@ -122,6 +123,19 @@ class Program:
         """Return the policy of an operator for failed records; None if every failure ends the run."""
         policy = None if node.on_error is None else self.policies.get(node.name, node.on_error)
         return None if policy is None or policy.never_passes else policy
+
+    def with_policies(
+        self,
+        policies: Mapping[str, OnError],
+        default: OnError | None = None,
+        retries: Mapping[str, Retry] = MappingProxyType({}),
+    ) -> Program:
+        """Return the program with other policies for failed records: see `malflow.engine.policies.replaced`.
+
+        Raises:
+            GraphError: if there is no such operator, or it can't have a policy or a retry.
+        """
+        return replace(self, **replaced(self.vertices, policies, default, retries)._asdict())
 
     def counts(self, node: Node) -> Counts:
         """Return the counters and gauges of an operator."""
@@ -253,7 +267,7 @@ def compile_graph(graph: Graph) -> Program:
     graph.close()
     vertices = tuple(graph.vertices)
     _check_targets(vertices)
-    check_letters(vertices)
+    check_policies(vertices)
     levels = stages_of(vertices)
     channels = _channels(vertices, levels)
     stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))

@@ -11,13 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from malflow.engine.letter_checks import refusing
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
 from malflow.engine.state_specs import states_of
 from malflow.engine.states.loading import Loaded, Unseen, loaded, obstacles, unseen_rows
-from malflow.engine.states.rescale import key_routes
+from malflow.engine.states.rescale import key_routes, refusing
 from malflow.errors import MalflowError, SnapshotError
 from malflow.operators.hosting.parts import list_parts
 from malflow.partitioners import SLOTS, rendezvous_select, slot_owners

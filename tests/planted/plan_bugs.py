@@ -29,7 +29,7 @@ PLAN_BUGS = [
     Bug(
         "a plan stops at the first failing migration",
         "so does a start",
-        "engine/letter_checks.py",
+        "engine/states/rescale.py",
         "        refuse(name, error)\n",
         "        refuse(name, error)\n        raise\n",
         (f"{_PLANS}::test_failing_migrations_are_all_tried",),

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from malflow.diagnostics import operator_error
-from malflow.engine.letter_checks import Refuse, raised, refusing
 from malflow.engine.parts import check_finished, discovering
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, specs_of, state_id, stored_once
 from malflow.engine.states.migration import faulty_versions, migrated, migrations
-from malflow.engine.states.rescale import local_states, reroute
+from malflow.engine.states.rescale import Refuse, local_states, raised, refusing, reroute
 from malflow.engine.worker_time import Idle
 from malflow.errors import SnapshotError
 from malflow.nodes import StatefulNode, Vertex

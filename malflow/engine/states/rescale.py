@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from malflow.diagnostics import operator_error
-from malflow.engine.letter_checks import Refuse, raised, refusing
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.engine.worker_time import Idle
-from malflow.errors import OperatorError, SnapshotError
+from malflow.errors import MalflowError, OperatorError, SnapshotError
 from malflow.nodes import Vertex
 from malflow.operators.epochs.frontiers import KEPT, UNTIL
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
@@ -22,7 +22,17 @@ from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, inde
 from malflow.states.kinds import Movement, StateSpec
 from malflow.words import short_repr
 
-__all__ = ["KeyRoute", "check_placed", "key_routes", "local_states", "reroute", "united"]
+__all__ = [
+    "KeyRoute",
+    "Refuse",
+    "check_placed",
+    "key_routes",
+    "local_states",
+    "raised",
+    "refusing",
+    "reroute",
+    "united",
+]
 
 _OF_PLACEMENT = 2
 """The length of an entry of `Past` that has no name of a former placement."""
@@ -40,6 +50,28 @@ _KEYS_OF_ENTRIES: Mapping[Movement, Callable[[Any], Any]] = {
     Movement.BY_SLOT: _SECOND,
     Movement.BY_ENTRY: _key_of_entry,
 }
+
+
+Refuse: TypeAlias = Callable[[str, MalflowError], object]
+"""A function to call with the name of a state that can't be loaded and the error."""
+
+
+def raised(_name: str, error: MalflowError) -> None:
+    """Raise the error, as a start does.
+
+    Raises:
+        MalflowError: always.
+    """
+    raise error
+
+
+@contextmanager
+def refusing(refuse: Refuse, name: str) -> Iterator[None]:
+    """Pass an error in the context to `refuse` instead of raising it."""
+    try:
+        yield
+    except MalflowError as error:
+        refuse(name, error)
 
 
 def check_placed(program: Program) -> None:
