@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from malflow.checks import is_whole_number
 from malflow.diagnostics import operator_error
+from malflow.engine.dead_letters import SinkLetters
 from malflow.engine.plan import Program
-from malflow.engine.sink_letters import SinkLetters
 from malflow.errors import FencedError, GraphError, SnapshotError, offers
 from malflow.nodes import SinkNode
 from malflow.sinks.contract import StatelessSink

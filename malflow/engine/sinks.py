@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from malflow.engine.dead_letters import SinkLetters
 from malflow.engine.plan import key_of_count
 from malflow.engine.reports import Report
-from malflow.engine.sink_letters import SinkLetters
 from malflow.engine.sink_transactions import Cut, SinkTransactions, StoredPieces, check_owners
 from malflow.engine.state_specs import OldStates
 from malflow.errors import offers

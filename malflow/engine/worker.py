@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
+from malflow.engine.dead_letters import reached_by, replay, total
 from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, key_of_count
-from malflow.engine.replays import reached_by, replay, total
 from malflow.engine.reports import CLOCK, LEAST_BUSY, FactPacing, Facts, Report, merge_facts
 from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target
 from malflow.engine.state_specs import hidden_id, placement_of, state_id

@@ -7,9 +7,9 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 
+from malflow.engine.dead_letters import total
 from malflow.engine.plan import Program
 from malflow.engine.questions import kept_letters
-from malflow.engine.replays import total
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError, QueryError
