@@ -13,6 +13,7 @@ from typing import Any
 
 from malflow.diagnostics import operator_error
 from malflow.engine.plan import Program
+from malflow.engine.stage_operators import StageOperators
 from malflow.engine.state_specs import OldStates, hidden_id
 from malflow.errors import OperatorError, RecordsRefused
 from malflow.event_time.tick import Tick
@@ -29,7 +30,7 @@ from malflow.sinks.transactional import Divided, DroppedTransaction, Refused
 from malflow.states.keyed import Delta, StateDelta
 from malflow.words import short_repr
 
-__all__ = ["SinkLetters", "reached_by", "replay", "total"]
+__all__ = ["SinkLetters", "WorkerReplays", "replay", "total"]
 
 _USUAL = Budget(0.999)
 """The budget without one of the user's: a transaction of 100 records or more that is refused whole ends the run."""
@@ -79,7 +80,55 @@ def replay(
     return Replayed(done, late, texts, parked)
 
 
-def reached_by(program: Program, operators: Mapping[int, Operator], vertex: int) -> Any:
+class WorkerReplays:
+    """Serves requests about the dead letters of a stage on one worker, before the input of their operators.
+
+    The requests of a tick are served once, however many runs share the tick.
+
+    Args:
+        program: the whole program.
+        operators: the operators of the stage.
+
+    Attributes:
+        done: the outcomes since the last call of `take_done`, by operator.
+    """
+
+    def __init__(self, program: Program, operators: StageOperators) -> None:
+        self.done: dict[str, Replayed] = {}
+        self._program = program
+        self._operators = operators
+        self._tick = 0
+
+    def requests(self, tick: Tick) -> Sequence[Replay]:
+        """Return the requests of a tick, unless a run of the same tick has returned them."""
+        before, self._tick = self._tick, tick.number
+        return () if tick.number == before else tick.replays
+
+    def serve(self, vertex: int, requests: Sequence[Replay]) -> int:
+        """Serve the requests about the dead letters of an operator; return the number of records that it processed.
+
+        Raises:
+            OperatorError: if a record fails and the policy is to fail.
+        """
+        letters, active, records = self._operators.letters.get(vertex), self._operators.active[vertex], 0
+        if letters is None:
+            return 0
+        name = active.operator.context.operator_name
+        for request in requests:
+            if request.operator == name:
+                reached = _reached_by(self._program, self._operators.operators, vertex)
+                found = replay(request, active.operator, letters, reached, active.emit)
+                self.done[name] = total([self.done.get(name, Replayed()), found])
+                records += 0 if request.discards else found.done
+        return records
+
+    def take_done(self) -> dict[str, Replayed]:
+        """Return the outcomes since the last call, by operator."""
+        done, self.done = self.done, {}
+        return done
+
+
+def _reached_by(program: Program, operators: Mapping[int, Operator], vertex: int) -> Any:
     """Return the last epoch (watermark) that has reached an operator, from upstream in its stage, or None.
 
     Args:

@@ -269,9 +269,9 @@ def find(program: Program, worker: Worker, question: Question) -> Found:
 
 def _find(program: Program, worker: Worker, question: Question) -> Found:
     if question.letters:
-        letters: Any = worker.states().get(question.name, {})
+        letters: Any = worker.states.live().get(question.name, {})
         return oldest_first(letters)[: question.limit]
-    state = worker.state(question.name)
+    state = worker.states.of(question.name)
     if question.windows:
         return [(key, it) for key in question.keys or () for it in _windows(program, worker, state, question, key)]
     if question.keys is None:
@@ -294,7 +294,7 @@ def _windows(
     node = windows_node(program, question.name, "state()")
     slots = _slots(state, key)
     states = dict(copies(question.name, [(slot, state[slot]) for slot in slots]))
-    reached = dict(worker.state(hidden_id(node, REACHED)))
+    reached = dict(worker.states.of(hidden_id(node, REACHED)))
     at = question.at
     made = window_results(node, worker.worker_id, range(worker.parallelism), states, reached, question.unit)
     results = [it for _, it in made]

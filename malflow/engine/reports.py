@@ -18,7 +18,6 @@ from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 __all__ = [
     "CLOCK",
     "LEAST_BUSY",
-    "FactPacing",
     "Facts",
     "OperatorFacts",
     "Report",
@@ -32,12 +31,6 @@ CLOCK: Final[Callable[[], int]] = perf_counter_ns
 
 LEAST_BUSY: Final = 1_000_000
 """Nanoseconds after which the busy time of an operator is reported even if it took no records."""
-
-_EVERY: Final = 16
-"""Ticks between two reports of facts. Fewer: short ticks spend more time on reports; more: counts are older."""
-
-_NANOSECONDS: Final = 50_000_000
-"""The age at which facts are reported even before 16 ticks. Less: more reports; more: older counts in slow runs."""
 
 
 class Facts(NamedTuple):
@@ -76,30 +69,6 @@ def merge_facts(facts: dict[str, Facts], more: Mapping[str, Facts]) -> None:
     for name, it in more.items():
         held = facts.get(name)
         facts[name] = it if held is None else held.plus(it)
-
-
-class FactPacing:
-    """Chooses the ticks whose reports include facts. Short ticks thus have no noticeable overhead.
-
-    It chooses the first tick, then every sixteenth, and any tick that ends at least 50 ms after the last chosen one.
-    Its report covers all ticks since the last chosen one.
-    """
-
-    def __init__(self) -> None:
-        self._left = 0
-        self._reported = 0
-
-    def is_due(self, now: int) -> bool:
-        """Whether the report of this tick includes facts.
-
-        Args:
-            now: the time at the end of the tick, by `CLOCK`.
-        """
-        self._left -= 1
-        if self._left > 0 and now - self._reported < _NANOSECONDS:
-            return False
-        self._left, self._reported = _EVERY, now
-        return True
 
 
 @dataclass(slots=True)
@@ -203,7 +172,7 @@ class RunSums:
     """Adds up the reports of a run; may be read from any thread.
 
     Attributes:
-        counts: the counts of all workers: see `malflow.engine.worker.Worker`.
+        counts: the counts of all workers: see `malflow.engine.worker_reports.WorkerReports`.
         errors: the numbers of failures that did not end the run, by operator and kind.
         examples: the last failure noted, by operator.
     """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program, Stage, Step, keys_of_given
 from malflow.engine.reports import Facts
+from malflow.engine.state_specs import placement_of
+from malflow.errors import MalflowError
+from malflow.message import MAX
 from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
@@ -40,7 +43,10 @@ __all__ = [
     "Sender",
     "StageOperators",
     "Target",
+    "act_for",
 ]
+
+R = TypeVar("R")
 
 Outputs = dict[int, list[list[Batch]]]
 """The batches for each worker, by the number of the output channel."""
@@ -180,6 +186,22 @@ class Active:
                     self.largest = max(self.largest, size)
         return taken
 
+    def emit(self, batches: Sequence[Batch]) -> None:
+        """Pass on output, one batch for each output of the operator."""
+        for port, (batch, targets) in enumerate(zip(batches, self.targets, strict=True)):
+            self.given[port] += len(batch)
+            for target in targets if batch else ():
+                target.append(batch)
+
+    def post_letters(self, *, final: bool) -> None:
+        """Pass on the dead letters that the operator has made; the only epoch of their stream is the last."""
+        guard = self.operator.guard
+        letters = [] if guard is None or guard.taken is None else guard.taken
+        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())
+        letters.clear()
+        for target in self.letter_targets if batch else ():
+            target.append(batch)
+
     def take_facts(self) -> Facts:
         """Return the facts since the last call, except those about polls."""
         batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
@@ -205,10 +227,13 @@ class StageOperators:
         stage: the stage.
         parts: the parts of each source that each worker holds.
         output: takes the batches that leave the stage.
-        new_context: makes the context of an operator.
+        context: the context of all operators. Each gets its name and its partitioner.
+        errors: the exceptions that are attributed to user code.
 
     Attributes:
-        active: the operators, by vertex.
+        active: the operators with their input and targets, by vertex.
+        operators: the operators, by vertex.
+        errors: as above.
         sources: the operators that host a source.
         sinks: the operators that host a sink.
         generators: the operators that issue epochs, by vertex.
@@ -221,25 +246,30 @@ class StageOperators:
         stage: Stage,
         parts: Parts,
         output: OutputChannels,
-        new_context: Callable[[Node], OperatorContext],
+        context: OperatorContext,
+        errors: type[BaseException],
     ) -> None:
+        self.errors = errors
         self._program = program
         self._parts = parts
         self.sources: list[Source] = []
         self.sinks: list[SinkWriter] = []
         self.generators: dict[int, GenerateEpochs] = {}
         self.letters: dict[int, Letters] = {}
-        self.active = {
-            step.vertex: self._activate(step, new_context(program.vertices[step.vertex].node)) for step in stage.steps
-        }
+        self.active = {step.vertex: self._activate(step, context) for step in stage.steps}
+        self.operators = {vertex: active.operator for vertex, active in self.active.items()}
         self._wire(stage, output)
         sources = {source.context.operator_name: source for source in self.sources}
         for generator in self.generators.values():
             generator.join_source(sources)
 
+    def act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
+        """Run an action of an operator; errors of user code name the operator: see `act_for`."""
+        return act_for(operator, self.errors, act, *arguments)
+
     def _activate(self, step: Step, context: OperatorContext) -> Active:
         node = self._program.vertices[step.vertex].node
-        operator = self._build(node, step, context)
+        operator = self._build(node, step, replace(context, operator_name=node.name, placement=placement_of(node)))
         exchange = node.starts_stage
         edges: list[list[Batch]] = [[] for _ in range(0 if exchange else step.edges)]
         return Active(node, operator, edges, [], exchange, [0] * node.outputs, keys_of_given(node))
@@ -288,3 +318,23 @@ class StageOperators:
             guard = active.operator.guard
             if active.letter_targets and guard is not None:
                 guard.taken = []
+
+
+def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R], *arguments: Any) -> R:
+    """Run an action of an operator; errors of user code, including comparisons and hashes, name the operator.
+
+    Args:
+        operator: the operator.
+        kind: the exceptions to attribute to the operator; others, such as KeyboardInterrupt, propagate unchanged.
+        act: the action.
+        arguments: the arguments of `act`.
+
+    Raises:
+        OperatorError: if user code fails, unless malflow has already raised an error for it.
+    """
+    try:
+        return act(*arguments)
+    except MalflowError:
+        raise
+    except kind as error:
+        raise operator.error(error) from error

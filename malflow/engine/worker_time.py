@@ -6,16 +6,16 @@ ended: its generator follows the others, so that records held upstream for an ep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from malflow.engine.parts import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, epochs_along, generators_behind
+from malflow.engine.stage_operators import StageOperators
 from malflow.nodes import StatefulNode, Vertex
 from malflow.operators.contract import Operator
-from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.waiting import OperatorTime, Reached
 
 __all__ = [
@@ -127,28 +127,24 @@ class WorkerTime:
         program: the whole program.
         worker_id: the index of this worker.
         workers: all workers.
-        operators: the operators of the stage, by vertex.
-        generators: the operators that generate epochs, by vertex.
+        operators: the operators of the stage.
+
+    Attributes:
+        finished: the sources without an unfinished part, and the workers where they have none.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        worker_id: int,
-        workers: Sequence[int],
-        operators: Mapping[int, Operator],
-        generators: Mapping[int, GenerateEpochs],
-    ) -> None:
+    def __init__(self, program: Program, worker_id: int, workers: Sequence[int], operators: StageOperators) -> None:
         self._worker_id = worker_id
         self._workers = workers
-        self._operators = operators
-        self._generators = generators
+        self._act = operators.act
+        self._operators = operators.operators
+        self._generators = operators.generators
         self._feeds = feeds_of(program)
-        self._exchanges = {vertex for vertex in operators if program.vertices[vertex].node.starts_stage}
+        self._exchanges = {vertex for vertex in self._operators if program.vertices[vertex].node.starts_stage}
         behind = generators_behind(program)
         self._holders = [
             (operator, behind[vertex])
-            for vertex, operator in operators.items()
+            for vertex, operator in self._operators.items()
             if behind[vertex] and isinstance(program.vertices[vertex].node, StatefulNode)
         ]
         self._parts: Parts = {}
@@ -187,11 +183,11 @@ class WorkerTime:
                 is_finished = bool(generator.fed_by) and self.finished.issuperset(generator.fed_by)
                 generator.lift_to(lifts[name], is_finished=is_finished)
 
-    def reached(self, held: Callable[[Operator], object]) -> dict[str, list[Reached]]:
+    def reached(self) -> dict[str, list[Reached]]:
         """Return the progress of the epoch generators that records on this worker reach.
 
-        Args:
-            held: returns the results that an operator holds, or None.
+        With ``idle_after``, generators with an epoch per part are reported part by part. Also report operators of this
+        worker that hold records for generators on any worker.
         """
         reached = {
             generator.context.operator_name: list(
@@ -201,7 +197,7 @@ class WorkerTime:
             if generator.fed_by
         }
         for operator, names in self._holders:
-            if held(operator) is not None:
+            if self._act(operator, operator.held) is not None:
                 for name in names:
                     reached.setdefault(name, []).append(Reached(None, False, holds=True))
         return reached

@@ -100,7 +100,7 @@ class Workers:
             worker.set_parts(self.parts, self.discovered)
         self._fill(found.routed)
         for worker in self._workers:
-            worker.forget(found.changed(worker.worker_id, self.parallelism))
+            worker.states.forget(found.changed(worker.worker_id, self.parallelism))
 
     def begin(
         self,
@@ -121,9 +121,9 @@ class Workers:
         for worker in self._workers:
             at = worker.worker_id
             worker.set_parts(self.parts, self.discovered)
-            worker.apply({name: Delta(state, whole=True) for name, state in states.get(at, {}).items()})
-            worker.forget(changed.get(at, ()))
-            worker.finish(finished.get(at, {}))
+            worker.states.apply({name: Delta(state, whole=True) for name, state in states.get(at, {}).items()})
+            worker.states.forget(changed.get(at, ()))
+            worker.states.finish(finished.get(at, {}))
 
     def make_up_ticks(self, finished: frozenset[Place]) -> list[Report]:
         """Continue as if the workers had made the ticks of an earlier run; return their progress; for tests.
@@ -132,8 +132,8 @@ class Workers:
             finished: the sources and workers that had finished before its last tick.
         """
         for worker in self._workers:
-            worker.note_finished(finished)
-        return [Report(worker.worker_id, reached=worker.reached()) for worker in self._workers]
+            worker.time.finished = finished
+        return [Report(worker.worker_id, reached=worker.time.reached()) for worker in self._workers]
 
     def handover(self) -> tuple[dict[int, dict[str, States]], dict[int, set[str]]]:
         """Return all states, by worker and name, and those that differ from the last snapshot, by worker."""
@@ -155,7 +155,7 @@ class Workers:
             GraphError: if a reader can't be pickled.
         """
         for worker in self._workers:
-            worker.note_positions()
+            worker.states.note_positions()
         states: dict[tuple[int, str], States] = {**self.states()}
         for source in self._sources:
             states[source.context.worker_id, source.context.operator_name] = source.states_to_move(pickle_reader)
@@ -163,7 +163,8 @@ class Workers:
 
     def finished_parts(self) -> dict[int, dict[str, list[Any]]]:
         """Return the parts that have finished in this run, by worker and source."""
-        found = {worker.worker_id: worker.take_finished(whole=True) for worker in self._workers if worker.sources}
+        readers = [worker for worker in self._workers if worker.sources]
+        found = {worker.worker_id: worker.states.take_finished(whole=True) for worker in readers}
         return {worker: parts for worker, parts in found.items() if parts}
 
     def park(self) -> None:
@@ -184,7 +185,7 @@ class Workers:
         """Return the states of the epoch (watermark) generators, by name and worker."""
         states: dict[str, dict[int, Mapping[Any, Any]]] = {name: {} for name in self._program.generators}
         for worker in self._workers:
-            for name, state in worker.states().items():
+            for name, state in worker.states.live().items():
                 if name in states:
                     states[name][worker.worker_id] = state
         return states
@@ -204,8 +205,8 @@ class Workers:
             self.discovered.setdefault(name, set()).update(parts)
         for worker in self._workers:
             states = raised.get(worker.worker_id, {})
-            worker.apply({name: Delta(state, whole=True) for name, state in states.items()})
-            worker.forget(states)
+            worker.states.apply({name: Delta(state, whole=True) for name, state in states.items()})
+            worker.states.forget(states)
             worker.set_parts(self.parts, self.discovered)
         if self._is_open:
             for worker in self._workers:
@@ -280,7 +281,7 @@ class Workers:
                 exchange(stage, sent)
         for worker, operator in self._flushing:
             worker.flush_operator(operator)
-        return [worker.report(tick) for worker in self._workers]
+        return [worker.reports.take(tick) for worker in self._workers]
 
     def deltas(self, whole: bool = False) -> list[StateDelta]:
         """Return the changes of every state since the last call, one entry per worker and changed state.
@@ -294,8 +295,8 @@ class Workers:
         """
         found: dict[tuple[int, str], StateDelta] = {}
         for worker in self._workers:
-            deltas = worker.delta(whole)
-            states = worker.states() if deltas else {}
+            deltas = worker.states.deltas(whole)
+            states = worker.states.live() if deltas else {}
             for name, delta in deltas.items():
                 if worker.worker_id and name in self._once:
                     continue
@@ -306,7 +307,7 @@ class Workers:
         """Return the progress of each operator in event time, by worker and vertex."""
         found: dict[int, dict[int, OperatorTime]] = {}
         for worker in self._workers:
-            found.setdefault(worker.worker_id, {}).update(worker.explain())
+            found.setdefault(worker.worker_id, {}).update(worker.time.explain())
         return found
 
     def held(self) -> dict[str, Waiting]:
@@ -322,7 +323,8 @@ class Workers:
 
     def states(self) -> dict[tuple[int, str], OperatorState]:
         """Return the live states by worker and name, as the last deltas left them."""
-        return {(worker.worker_id, name): state for worker in self._workers for name, state in worker.states().items()}
+        live = ((worker.worker_id, worker.states.live()) for worker in self._workers)
+        return {(worker, name): state for worker, states in live for name, state in states.items()}
 
     def rescale(self, parallelism: int) -> None:
         """Continue with another number of workers; called between ticks. The next deltas are complete.
@@ -340,7 +342,7 @@ class Workers:
         check_placed(self._program)
         states: dict[str, dict[int, Mapping[Any, Any]]] = {}
         for worker in self._workers:
-            for name, state in worker.states().items():
+            for name, state in worker.states.live().items():
                 states.setdefault(name, {})[worker.worker_id] = state
         routed = reroute(self._program, states, self.parallelism, parallelism)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
@@ -352,7 +354,7 @@ class Workers:
                 _transfer_parts(old_worker, stage)
         self._list_workers()
         for worker in self._workers:
-            worker.forget()
+            worker.states.forget()
         if self._is_open:
             self.open()
 
@@ -379,6 +381,7 @@ class Workers:
                     parts=parts,
                     tracked=self._tracked,
                     debug=self._debug,
+                    errors=Exception if self._hosted is None else BaseException,
                 )
                 for worker in workers
             ]
@@ -387,8 +390,6 @@ class Workers:
         for worker in chain.from_iterable(stages):
             if self.discovered:
                 worker.set_parts(parts, self.discovered)
-            if self._hosted is not None:
-                worker.errors = BaseException
         return stages
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
@@ -402,7 +403,8 @@ class Workers:
 
     def _fill(self, states: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
         for worker in self._workers:
-            worker.apply({name: Delta(by_worker[worker.worker_id], whole=True) for name, by_worker in states.items()})
+            at = worker.worker_id
+            worker.states.apply({name: Delta(by_worker[at], whole=True) for name, by_worker in states.items()})
 
 
 def raised_epochs(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.engine.reports import FactPacing, Facts, Report, RunSums
+from malflow.engine.reports import Facts, Report, RunSums
+from malflow.engine.worker_reports import FactPacing
 from malflow.failures import Failures
 
 pytestmark = pytest.mark.slow

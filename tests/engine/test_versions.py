@@ -67,7 +67,7 @@ def test_each_state_goes_through_migrate_and_none_drops_the_key(parallelism: int
     assert any(delta.whole for (_, name), delta in deltas.items() if name != "op") == (parallelism != 2)
     while not run.is_finished:
         run.tick()
-    held = [state for worker in run._workers for state in worker.states().get("op", {}).values()]
+    held = [state for worker in run._workers for state in worker.states.live().get("op", {}).values()]
     assert sorted(held) == ["new+", "was 2+", "was 2+"]
     run.close()
 

@@ -76,8 +76,8 @@ def test_deltas_bring_another_worker_to_the_same_state() -> None:
     run_ticks(first)
     second = workers_of(program_of([1, 2]))
     for old, new in zip(first[1], second[1], strict=True):
-        new.apply(pickle.loads(pickle.dumps(old.delta())))
-        assert not old.delta()
+        new.states.apply(pickle.loads(pickle.dumps(old.states.deltas())))
+        assert not old.states.deltas()
     SEEN.clear()
     run_ticks(second)
     assert sorted(SEEN) == [(1, 1 + 6 + 1), (2, 2 + 2)]
@@ -146,12 +146,12 @@ def values_moving_each_tick(source: Any) -> list[Any]:
         parts = {"source": [list(source.list_parts())]}
         worker = Worker(program, 0, 0, parallelism=1, parts=parts, tracked=True, pickle_reader=cloudpickle.dumps)
         for delta in deltas:
-            worker.apply(delta)
+            worker.states.apply(delta)
         worker.open()
         worker.run({})
         if worker.sources[0].is_finished:
             return [value for _, value in SEEN]
-        deltas.append(pickle.loads(pickle.dumps(worker.delta())))
+        deltas.append(pickle.loads(pickle.dumps(worker.states.deltas())))
 
 
 def test_reader_without_a_position_moves_as_it_is() -> None:
@@ -185,7 +185,7 @@ def test_nothing_is_counted_per_record() -> None:
         sys.setprofile(note)
         try:
             worker.run({}, tick)
-            facts = worker.report(tick).facts
+            facts = worker.reports.take(tick).facts
         finally:
             sys.setprofile(None)
         assert facts["numbers"].largest == records

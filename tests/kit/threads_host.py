@@ -124,7 +124,7 @@ class ThreadsHost:
             for channel in stage.outputs:
                 sent[channel.number] = [outputs[channel.number] for outputs in stages]
         sinks = self._deliver()
-        found = self._everywhere(lambda at: [worker.report(tick) for worker in self._of(at)])
+        found = self._everywhere(lambda at: [worker.reports.take(tick) for worker in self._of(at)])
         for reports, (time, held) in zip(found, told, strict=True):
             if reports:
                 reports[-1].times, reports[-1].held = time, held
@@ -212,6 +212,6 @@ def _sent(batches: Any) -> Any:
 
 def _told(workers: Sequence[Worker], tick: Tick) -> tuple[dict[int, Any], dict[str, Any]]:
     """Return what a tick is asked to tell of a worker, before it is taken."""
-    times = {vertex: time for it in workers for vertex, time in it.explain().items()} if tick.explains else {}
+    times = {vertex: time for it in workers for vertex, time in it.time.explain().items()} if tick.explains else {}
     held = {name: open_ for it in workers for name, open_ in it.held().items()} if tick.asks_held else {}
     return times, held

@@ -84,7 +84,7 @@ BAD_RECORD_BUGS = [
     Bug(
         "the letters of the last tick are not taken",
         "the last tick has only an epoch",
-        "engine/worker.py",
+        "engine/stage_operators.py",
         "        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())\n",
         "        letters = [] if final else letters\n"
         "        batch = Batch(None, [*letters], [it.at for it in letters], [(len(letters), MAX)] if final else ())\n",

@@ -63,9 +63,9 @@ PARTIAL_BUGS = [
     Bug(
         "accumulators are counted in place of records",
         "a row is a record",
-        "engine/worker.py",
-        "self.counts.get(name, 0) + saved",
-        "self.counts.get(name, 0)",
+        "engine/worker_reports.py",
+        "counts.get(name, 0) + saved",
+        "counts.get(name, 0)",
         (_UNSEEN,),
     ),
     Bug(

@@ -70,7 +70,7 @@ PROCESS_BUGS = [
         "a rescale repeats the records since the last snapshot",
         "states move, positions do not",
         "engine/workers.py",
-        "            worker.note_positions()",
+        "            worker.states.note_positions()",
         "            pass",
         (_RESCALING, _RESCALE),
     ),

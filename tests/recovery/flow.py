@@ -359,7 +359,7 @@ class FlowRun:
             return differences(states, fold(self._flow.fed, positions(states), self.shape))
         states = {}
         for worker in self.live._workers:
-            for name, state in worker.states().items():
+            for name, state in worker.states.live().items():
                 states.setdefault(name, {})[worker.worker_id] = state
         parts = [item for source in self.live._sources for item in source._readers.items()]
         at = Positions(**{part: reader.partition.snapshot() for part, reader in parts})

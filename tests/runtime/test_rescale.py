@@ -489,7 +489,7 @@ def test_maps_that_moved_expire_as_if_they_had_stayed() -> None:
     run.tick()
     run.rescale(2)  # x was last read after as many epochs as the new workers have seen after the next tick
     run.tick()
-    held = {key for worker in run._workers for key in worker.states().get("ttl", {})}
+    held = {key for worker in run._workers for key in worker.states.live().get("ttl", {})}
     assert held == {"y"}
     run.close()
 

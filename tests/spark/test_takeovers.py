@@ -168,8 +168,8 @@ class Checked:
                 parts = {"polls": [[]] * job.parallelism}
                 worker = Worker(self.program, stage, number, parallelism=job.parallelism, parts=parts, tracked=True)
                 for change in scratch.since(stage, number, last, NEVER):
-                    worker.apply(change.deltas)
-                for name, states in worker.states().items():
+                    worker.states.apply(change.deltas)
+                for name, states in worker.states.live().items():
                     held.setdefault(name, {}).update(states)
         self._check(held, f"tick {coordinator.tick}")
         self._check_that_files_are_few(Path(job.scratch.url, RUNS, job.scratch.run, str(job.generation)))

@@ -136,7 +136,7 @@ class SparkHost:
         self._move = move = self._moves.of_snapshot(restored, self.parallelism)
         states, positions = self._sinks.split(self._moves.small_states(restored, move.told()))
         workers.load(replace(restored, states=states, stored=None))
-        moved = any(worker.delta() for stage in workers.stages for worker in stage)
+        moved = any(worker.states.deltas() for stage in workers.stages for worker in stage)
         self._durable = restored.tick
         self._kept = restored.tick - 1 if moved else restored.tick
         return positions
@@ -221,8 +221,8 @@ class SparkHost:
             states: dict[int, Mapping[Any, Any]] = {}
             gone = set(change.gone)
             for worker in workers.stages[0]:
-                states[worker.worker_id] = worker.states().get(name) or {}
-                gone.difference_update(worker.take_finished(whole=True).get(name, ()))
+                states[worker.worker_id] = worker.states.live().get(name) or {}
+                gone.difference_update(worker.states.take_finished(whole=True).get(name, ()))
             check_finished(self._program, name, gone, states)
         workers.add_parts({name: it.new for name, it in changes.items() if it.new})
         self._begin_changed(workers, move)
@@ -397,8 +397,8 @@ class SparkHost:
         workers.discovered.update(self._discovered)
         for told in move.told():
             worker = workers.stages[told.stage][told.worker]
-            worker.apply({name: Delta(states, whole=True) for name, states in told.states.items()})
-            worker.finish(told.finished)
+            worker.states.apply({name: Delta(states, whole=True) for name, states in told.states.items()})
+            worker.states.finish(told.finished)
         return move, workers
 
     def _wait_for_snapshot(self) -> None:

@@ -150,8 +150,8 @@ class StateMoves:
         """Pickle the states of a worker that have no keys, and the finished parts of its sources, by stage."""
         others = []
         for worker in stages:
-            deltas = {name: it for name, it in worker.delta(whole=True).items() if name not in self.stages}
-            others.append((deltas, worker.take_finished(whole=True)))
+            deltas = {name: it for name, it in worker.states.deltas(whole=True).items() if name not in self.stages}
+            others.append((deltas, worker.states.take_finished(whole=True)))
         return pickle.dumps(others, 5)
 
     def _move(self, parallelism: int, pieces: Any, *shuffled: Any) -> StateMove:

@@ -164,13 +164,13 @@ def deltas_of(worker: Worker, *, whole: bool) -> tuple[Mapping[str, Delta], bool
         worker: the worker.
         whole: whether full deltas were requested.
     """
-    deltas, states = worker.delta(), worker.states()
+    deltas, states = worker.states.deltas(), worker.states.live()
     if _is_whole(deltas, states):
         return deltas, True, None
     written = sum(len(delta.changed) for delta in deltas.values() if delta.whole)
     is_most = written > 0 and _MOSTLY * written >= sum(map(len, states.values()))
     if whole or is_most:
-        return worker.delta(whole=True), True, None if is_most else deltas
+        return worker.states.deltas(whole=True), True, None if is_most else deltas
     return deltas, False, None
 
 

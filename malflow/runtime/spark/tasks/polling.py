@@ -70,7 +70,7 @@ class TickPolling:
             began = time.monotonic()
             run(self._pacing.limit)
             largest_poll = max((source.polled for source in worker.sources), default=0)
-            self._pacing.note(largest_poll, worker.largest, time.monotonic() - began)
+            self._pacing.note(largest_poll, worker.reports.largest, time.monotonic() - began)
             polled = self._note(worker)
             if command.final or not polled or time.monotonic() >= deadline:
                 return

@@ -207,8 +207,8 @@ class StageAttempt:
 
     def _run(self, worker: Worker, inputs: Inputs, outgoing: OutgoingRecords, limit: int = BATCH_SIZE) -> None:
         outputs = worker.run(inputs, replace(self._tick, limit=limit), ends=False)
-        self._counts.update(worker.counts)
-        merge_lateness(self._lateness, worker.lateness)
+        self._counts.update(worker.reports.counts)
+        merge_lateness(self._lateness, worker.reports.lateness)
         outgoing.add(outputs)
 
     # Writing the changelog entry
@@ -223,7 +223,7 @@ class StageAttempt:
         change = self._change(live)
         written = packed(change)
         if change.deltas or change.finished:
-            keys = {name: len(held) for name, held in live.worker.states().items() if name in change.deltas}
+            keys = {name: len(held) for name, held in live.worker.states.live().items() if name in change.deltas}
             merged = change.before if change.merged else None
             report = replace(report, bytes=written.size, whole=change.whole, merged=merged, keys=keys)
         output = OutputLog(self._changelog, self._stage, self._worker, self._command.tick)
@@ -251,7 +251,7 @@ class StageAttempt:
             pieces=output.pieces,
             sinks=output.sinks,
         )
-        numbers = self._counts | live.worker.gauges
+        numbers = self._counts | live.worker.reports.gauges
         counts = [numbers.get(name, 0) for name in names_of_counts(self._program)]
         row = Row(self._worker, RowKind.REPORT, 0, self._worker, pickle.dumps(report, 5), counts)
         if not is_noted:
@@ -259,7 +259,7 @@ class StageAttempt:
         return output.rows if output.end(written, row, counts_of_records) else None, report
 
     def _report(self, worker: Worker) -> StageReport:
-        report = worker.report(self._tick)
+        report = worker.reports.take(self._tick)
         report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts are in the row
         report.largest, report.largest_poll = 1, 0  # of the last poll only
         report.polled = self._polled
@@ -287,7 +287,7 @@ class StageAttempt:
         if recent is not None:
             live.check(recent)
         live.check(deltas)
-        finished = live.worker.take_finished(whole=whole)
+        finished = live.worker.states.take_finished(whole=whole)
         change = ChangelogEntry(tick, self._last, deltas, whole=whole, recent=recent, finished=finished)
         after = self._command.merged_after(self._stage, self._worker)
         if whole or after is None:
@@ -297,7 +297,7 @@ class StageAttempt:
 
 def _times_of(worker: Worker) -> dict[int, OperatorTime]:
     """Return the progress of each operator, without facts known only here, since a repetition must agree."""
-    times = worker.explain().items()
+    times = worker.time.explain().items()
     return {vertex: time._replace(heard=[(part, None) for part, _ in time.heard]) for vertex, time in times}
 
 

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from malflow.engine.parts import Parts
 from malflow.engine.plan import Program
+from malflow.engine.stage_operators import act_for
 from malflow.engine.ticks import PollPacing, first_limit
-from malflow.engine.worker import Worker, act_for
+from malflow.engine.worker import Worker
 from malflow.errors import GraphError, MalflowError, release_all
 from malflow.operators.contract import Operator
 from malflow.runtime.spark.changelog.changelog import Changelog
@@ -122,7 +123,7 @@ class LiveWorker:
     def begin_recount(self) -> None:
         """Recount the state of the worker from now on."""
         self.recount = Recount(None)
-        self.check({name: Delta(state, whole=True) for name, state in self.worker.states().items()})
+        self.check({name: Delta(state, whole=True) for name, state in self.worker.states.live().items()})
 
     def check(self, deltas: Mapping[str, Delta]) -> None:
         """Check that the changelog adds up to the states, if they are recounted.
@@ -131,7 +132,7 @@ class LiveWorker:
             SnapshotError: if it does not.
         """
         if self.recount is not None:
-            live, number = self.worker.states(), self.worker.worker_id
+            live, number = self.worker.states.live(), self.worker.worker_id
             changes = [StateDelta(number, name, delta, len(live[name])) for name, delta in deltas.items()]
             self.recount.check(changes, {(number, name): state for name, state in live.items()}, base=False)
 
@@ -363,6 +364,7 @@ class CurrentWorker:
             parts=parts,
             tracked=True,
             debug=self._spec.debug,
+            errors=BaseException,
             pickle_reader=dumps_by_value,
         )
         if discovered:
@@ -378,8 +380,8 @@ class CurrentWorker:
             for change in changes:
                 if worker.sources and change.before == live.last > NEVER:
                     live.memory.note(worker.sources, live.last, change.tick, self._command.snapshots)
-                worker.apply(change.deltas)
-                worker.finish(change.finished)
+                worker.states.apply(change.deltas)
+                worker.states.finish(change.finished)
                 live.last = change.tick
             worker.open()
         except BaseException as error:
