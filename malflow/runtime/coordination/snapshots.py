@@ -370,7 +370,7 @@ class RunSnapshots:
         If an amendment can't be written, the next snapshot has it, and its commit follows that.
         """
         positions = done.positions
-        while isinstance(self._session, CoordinatingSession):
+        while self._session is not None:
             with fenced_first(self._session):
                 is_done = self._sinks.commit(positions)
             if is_done:
@@ -423,8 +423,7 @@ class RunSnapshots:
 
     def _amend(self) -> None:
         """Amend the last snapshot: its transactions are committed, or there is another one."""
-        session = self._session
-        if isinstance(session, CoordinatingSession) and (deltas := self._sinks.transaction_deltas()):
+        if deltas := self._sinks.transaction_deltas():
             self._await(self._write_amendment(deltas, self._kept.taken))
 
     def _write_amendment(self, deltas: Sequence[StateDelta], taken: Mapping[str, int]) -> Future[int]:
