@@ -26,28 +26,26 @@ from malflow.operators.waiting import OperatorTime, Waiting, merge_held
 from malflow.runtime.host import SinkPositions
 from malflow.runtime.processes.forwarding import levels_of_loggers, logging_disabled, pickled_filters
 from malflow.runtime.processes.messages import (
+    CHECK_MOVES,
+    EPOCHS,
+    GATHER,
+    HELD,
+    STATES,
+    TIMES,
     AddParts,
-    AskEpochs,
-    AskHeld,
     AskQuestions,
-    AskStates,
-    AskTimes,
     Begin,
     CheckGone,
-    CheckMoves,
     ContinueTicks,
-    Gather,
-    Gathered,
     RunTick,
     Settle,
     Setup,
-    Ticked,
 )
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
 from malflow.runtime.processes.snapshots import ProcessCaptures
 from malflow.runtime.transport.error_pickles import loaded_error
-from malflow.runtime.transport.pickling import dumps, dumps_by_value
+from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
@@ -137,7 +135,7 @@ class ProcessesHost:
         finished = workers.finished_parts()
         pool = self._started(min(self._most, self.parallelism))
         owners = self._owners
-        frames = []
+        begins = []
         for process in pool.processes:
             mine = [worker for worker, owner in enumerate(owners) if owner == process.number]
             begin = Begin(
@@ -149,9 +147,9 @@ class ProcessesHost:
                 _only(changed, mine),
                 _only(finished, mine),
             )
-            frames.append(dumps(begin))
+            begins.append(begin)
         self._captures.begin(states)
-        self._live = frozenset[Place]().union(*pool.ask_each(frames))
+        self._live = frozenset[Place]().union(*pool.ask_each(begins))
 
     def _started(self, count: int) -> Pool:
         """Return as many processes, new ones if there were more or fewer."""
@@ -200,7 +198,7 @@ class ProcessesHost:
     def times(self) -> Mapping[int, Mapping[int, OperatorTime]]:
         """Return the progress of operators in event time, by worker and vertex."""
         found: dict[int, Mapping[int, OperatorTime]] = {}
-        for by_worker in self._running.ask_all(AskTimes()):
+        for by_worker in self._running.ask_all(TIMES):
             found |= by_worker
         return found
 
@@ -210,7 +208,7 @@ class ProcessesHost:
     def held(self) -> Mapping[str, Waiting]:
         """Return the open results of operators."""
         found: dict[str, Waiting] = {}
-        for held in self._running.ask_all(AskHeld()):
+        for held in self._running.ask_all(HELD):
             merge_held(found, held)
         return found
 
@@ -231,7 +229,7 @@ class ProcessesHost:
 
     def run(self, tick: Tick) -> list[Report]:
         """Run a tick in all processes, and write its output to the sinks in this process."""
-        ticked: list[Ticked] = self._running.ask_all(RunTick(tick))
+        ticked = self._running.ask_all(RunTick(tick))
         self._tick = tick.number
         self._sinks.note_reader(is_gone=self._running.reader_is_gone)
         sinks = deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
@@ -257,7 +255,7 @@ class ProcessesHost:
     def check_moves(self) -> None:
         """Check that the readers of all sources can move to another process."""
         if self._program.without_positions:
-            self._running.ask_all(CheckMoves())
+            self._running.ask_all(CHECK_MOVES)
 
     def rescale(self, parallelism: int) -> None:
         """Gather the states of all workers, and hand them over to another number of workers."""
@@ -270,10 +268,9 @@ class ProcessesHost:
 
     def _gathered(self) -> Workers:
         """Return workers that only hold the states after the last tick; those in the processes are closed."""
-        gathered: list[Gathered] = self._running.ask_all(Gather())
         states: dict[int, dict[str, States]] = {}
         finished: dict[int, Mapping[str, Collection[Any]]] = {}
-        for it in gathered:
+        for it in self._running.ask_all(GATHER):
             finished |= it.finished
             for (worker, name), data in it.states.items():
                 states.setdefault(worker, {})[name] = loaded_state(name, data)
@@ -290,7 +287,7 @@ class ProcessesHost:
         if not new:
             return
         check_not_input(self._program, new)
-        raised = raised_epochs(self._program, pool.ask_all(AskEpochs()), self.parallelism)
+        raised = raised_epochs(self._program, pool.ask_all(EPOCHS), self.parallelism)
         self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
         for name, parts in new.items():
             self._discovered.setdefault(name, set()).update(parts)
@@ -314,7 +311,7 @@ class ProcessesHost:
 
     def states(self) -> dict[tuple[int, str], States]:
         """Return copies of all states, by worker and name; for tests."""
-        return {place: pickle.loads(data) for it in self._running.ask_all(AskStates()) for place, data in it.items()}  # noqa: S301 - of this run
+        return {place: pickle.loads(data) for it in self._running.ask_all(STATES) for place, data in it.items()}  # noqa: S301 - of this run
 
     # The end
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from malflow.engine.parts import Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
+from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.states import PackedQuestion
 from malflow.runtime.transport.surroundings import Surroundings
@@ -19,26 +20,27 @@ from malflow.snapshot.protocol.commit import DataWriter
 from malflow.snapshot.protocol.manifest import FileEntry
 
 __all__ = [
+    "CHECK_MOVES",
+    "CLOSE",
+    "EPOCHS",
+    "GATHER",
+    "HELD",
+    "STATES",
+    "TIMES",
     "AddParts",
-    "AskEpochs",
-    "AskHeld",
+    "Ask",
     "AskQuestions",
-    "AskStates",
-    "AskTimes",
     "Begin",
     "Capture",
     "Captured",
     "CheckGone",
-    "CheckMoves",
-    "Close",
     "Closed",
-    "Command",
     "ContinueTicks",
     "Done",
     "Failed",
-    "Gather",
     "Gathered",
     "Logged",
+    "Message",
     "PeerLost",
     "Printed",
     "Reply",
@@ -51,196 +53,10 @@ __all__ = [
     "WrittenFiles",
 ]
 
-
-# To a worker process
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The facts that hold for the whole life of a process.
-
-    Objects of the user's are pickled in it: they are unpickled after the classes of the script.
-
-    Attributes:
-        program: the pickled program and classes of the script: see `malflow.runtime.processes.host`.
-        process: the number of the process.
-        tracked: whether the run takes snapshots.
-        debug: whether to make checks that are too expensive for production.
-        levels: the levels of loggers by name, the root's under ``""``, and whether they propagate.
-        disabled: the level up to which logging is disabled.
-        filters: the filters of warnings, each pickled.
-        surroundings: the settings of the script's interpreter.
-    """
-
-    program: bytes = field(repr=False)
-    process: int
-    tracked: bool
-    debug: bool
-    levels: Mapping[str, tuple[int, bool]]
-    disabled: int
-    filters: Sequence[bytes] = field(repr=False)
-    surroundings: Surroundings = field(default_factory=Surroundings, repr=False)
+A_co = TypeVar("A_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Make workers, in place of earlier ones, load their states, and open them. Answered by the live places.
-
-    Attributes:
-        tick: the number of the last tick that the states include.
-        owners: the process of each worker.
-        listed: the parts of each source.
-        discovered: the parts of each source that appeared after the job's first start.
-        states: the states of the workers of the process, by worker and name.
-        changed: the states that differ from those in the last snapshot.
-        finished: the finished parts of sources, by worker and name.
-    """
-
-    tick: int
-    owners: Sequence[int]
-    listed: Mapping[str, Sequence[Any]]
-    discovered: Mapping[str, set[Any]]
-    states: Mapping[int, Mapping[str, States]] = field(repr=False)
-    changed: Mapping[int, Collection[str]] = field(repr=False)
-    finished: Mapping[int, Mapping[str, Collection[Any]]] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RunTick:
-    """Run a tick. Answered by `Ticked`."""
-
-    tick: Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """Serialise the changes since the last snapshot. Answered by `Captured`.
-
-    Attributes:
-        tick: the number of the last tick.
-        full: whether to serialise all state.
-        codec: the codec; None to return the changes, for a session that writes them elsewhere.
-    """
-
-    tick: int
-    full: bool
-    codec: Codec | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Handle the end of a snapshot. Answered by the pickled errors of readers that could not confirm, by source.
-
-    Attributes:
-        tick: the tick of its states.
-        snapshot: its id; None if it failed.
-    """
-
-    tick: int
-    snapshot: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class AskTimes:
-    """Return the progress of operators in event time."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskHeld:
-    """Return the open results of operators."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskEpochs:
-    """Return the states of the epoch (watermark) generators."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskStates:
-    """Return all states, each pickled, by worker and name; for tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskQuestions:
-    """Answer questions about states. Answered, for each question, by what each of its workers has, pickled.
-
-    Attributes:
-        questions: the questions.
-    """
-
-    questions: Sequence[PackedQuestion]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckGone:
-    """Fail if parts that are no longer listed are unfinished.
-
-    Attributes:
-        gone: the parts, by source.
-    """
-
-    gone: Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class AddParts:
-    """Continue with new parts of sources. Answered by the live places.
-
-    Attributes:
-        new: the new parts, by source.
-        raised: the states of generators with raised epochs, by worker and name.
-    """
-
-    new: Mapping[str, Sequence[Any]]
-    raised: Mapping[int, Mapping[str, States]]
-
-
-@dataclass(frozen=True, slots=True)
-class ContinueTicks:
-    """Continue as if the workers had made the ticks of an earlier run; for tests. Answered by live places and reports.
-
-    Attributes:
-        finished: the sources and workers that had finished before its last tick.
-    """
-
-    finished: frozenset[Place]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckMoves:
-    """Fail if a reader can't move to another process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gather:
-    """Return all state, and close the workers. Answered by `Gathered`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """Close the workers, and end. Answered by `Closed`."""
-
-
-Command: TypeAlias = (
-    Begin
-    | RunTick
-    | Capture
-    | Settle
-    | AskTimes
-    | AskHeld
-    | AskEpochs
-    | AskStates
-    | AskQuestions
-    | CheckGone
-    | AddParts
-    | ContinueTicks
-    | CheckMoves
-    | Gather
-    | Close
-)
-
-
-# From a worker process
+# Answers of a worker process
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +111,182 @@ class Closed:
     """
 
     errors: Sequence[bytes]
+
+
+# To a worker process
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The facts that hold for the whole life of a process.
+
+    Objects of the user's are pickled in it: they are unpickled after the classes of the script.
+
+    Attributes:
+        program: the pickled program and classes of the script: see `malflow.runtime.processes.host`.
+        process: the number of the process.
+        tracked: whether the run takes snapshots.
+        debug: whether to make checks that are too expensive for production.
+        levels: the levels of loggers by name, the root's under ``""``, and whether they propagate.
+        disabled: the level up to which logging is disabled.
+        filters: the filters of warnings, each pickled.
+        surroundings: the settings of the script's interpreter.
+    """
+
+    program: bytes = field(repr=False)
+    process: int
+    tracked: bool
+    debug: bool
+    levels: Mapping[str, tuple[int, bool]]
+    disabled: int
+    filters: Sequence[bytes] = field(repr=False)
+    surroundings: Surroundings = field(default_factory=Surroundings, repr=False)
+
+
+class Message(Generic[A_co]):
+    """A command to a worker process, answered by an `A_co`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Message[frozenset[Place]]):
+    """Make workers, in place of earlier ones, load their states, and open them; return the live places.
+
+    Attributes:
+        tick: the number of the last tick that the states include.
+        owners: the process of each worker.
+        listed: the parts of each source.
+        discovered: the parts of each source that appeared after the job's first start.
+        states: the states of the workers of the process, by worker and name.
+        changed: the states that differ from those in the last snapshot.
+        finished: the finished parts of sources, by worker and name.
+    """
+
+    tick: int
+    owners: Sequence[int]
+    listed: Mapping[str, Sequence[Any]]
+    discovered: Mapping[str, set[Any]]
+    states: Mapping[int, Mapping[str, States]] = field(repr=False)
+    changed: Mapping[int, Collection[str]] = field(repr=False)
+    finished: Mapping[int, Mapping[str, Collection[Any]]] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTick(Message[Ticked]):
+    """Run a tick."""
+
+    tick: Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Capture(Message[Captured]):
+    """Serialise the changes since the last snapshot.
+
+    Attributes:
+        tick: the number of the last tick.
+        full: whether to serialise all state.
+        codec: the codec; None to return the changes, for a session that writes them elsewhere.
+    """
+
+    tick: int
+    full: bool
+    codec: Codec | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle(Message[list[tuple[str, bytes]]]):
+    """Handle the end of a snapshot; return the pickled errors of readers that could not confirm, by source.
+
+    Attributes:
+        tick: the tick of its states.
+        snapshot: its id; None if it failed.
+    """
+
+    tick: int
+    snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskQuestions(Message[list[dict[int, bytes]]]):
+    """Answer questions about states; return, for each question, the pickled answers of its workers.
+
+    Attributes:
+        questions: the questions.
+    """
+
+    questions: Sequence[PackedQuestion]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckGone(Message[None]):
+    """Fail if parts that are no longer listed are unfinished.
+
+    Attributes:
+        gone: the parts, by source.
+    """
+
+    gone: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class AddParts(Message[frozenset[Place]]):
+    """Continue with new parts of sources; return the live places.
+
+    Attributes:
+        new: the new parts, by source.
+        raised: the states of generators with raised epochs, by worker and name.
+    """
+
+    new: Mapping[str, Sequence[Any]]
+    raised: Mapping[int, Mapping[str, States]]
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueTicks(Message[tuple[frozenset[Place], list[Report]]]):
+    """Continue as if the workers had made the ticks of an earlier run; return live places and reports; for tests.
+
+    Attributes:
+        finished: the sources and workers that had finished before its last tick.
+    """
+
+    finished: frozenset[Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Message[A_co]):
+    """A command without a field: one of the constants below.
+
+    Attributes:
+        what: what to return or to do.
+    """
+
+    what: Literal["times", "held", "epochs", "states", "check_moves", "gather", "close"]
+
+
+TIMES: Final[Ask[dict[int, dict[int, OperatorTime]]]] = Ask("times")
+"""Return the progress of operators in event time, by worker and vertex."""
+
+HELD: Final[Ask[dict[str, Waiting]]] = Ask("held")
+"""Return the open results of operators."""
+
+EPOCHS: Final[Ask[dict[str, dict[int, States]]]] = Ask("epochs")
+"""Return the states of the epoch (watermark) generators, by name and worker."""
+
+STATES: Final[Ask[dict[tuple[int, str], bytes]]] = Ask("states")
+"""Return all states, each pickled, by worker and name; for tests."""
+
+CHECK_MOVES: Final[Ask[None]] = Ask("check_moves")
+"""Fail if a reader can't move to another process."""
+
+GATHER: Final[Ask[Gathered]] = Ask("gather")
+"""Return all state, and close the workers."""
+
+CLOSE: Final[Ask[Closed]] = Ask("close")
+"""Close the workers, and end."""
+
+
+# From a worker process
 
 
 @dataclass(frozen=True, slots=True)

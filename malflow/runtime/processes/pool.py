@@ -6,17 +6,19 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from malflow.errors import RunFailed
 from malflow.runtime.processes.forwarding import deliver_side
 from malflow.runtime.processes.links import wait_for
-from malflow.runtime.processes.messages import Close, Closed, Command, Done, Failed, PeerLost, Reply, RunTick, Setup
+from malflow.runtime.processes.messages import CLOSE, Closed, Done, Failed, Message, PeerLost, Reply, RunTick, Setup
 from malflow.runtime.processes.starting import Launch, StartedProcess, start_all
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.pickling import dumps
 
 __all__ = ["Pool"]
+
+A = TypeVar("A")
 
 _REST = 5.0
 """The seconds that a process gets to close its workers after a failure, before it is killed."""
@@ -62,7 +64,7 @@ class Pool:
         for it in self.processes:
             it.link.send(pickle.dumps(setup(it.number), 5))
 
-    def ask_all(self, command: Command) -> list[Any]:
+    def ask_all(self, command: Message[A]) -> list[A]:
         """Send a command to all processes, and return their answers.
 
         After the error of a tick the processes can only be closed, since others may wait for the one that failed. After
@@ -73,19 +75,19 @@ class Pool:
             RunFailed: if a process has ended, naming it.
         """
         frame = dumps(command)
-        return self.ask_each([frame] * len(self.processes), in_tick=isinstance(command, RunTick))
+        return self._answers([frame] * len(self.processes), in_tick=isinstance(command, RunTick))
 
-    def ask_each(self, frames: Sequence[bytes], *, in_tick: bool = False) -> list[Any]:
-        """Send each process its own command, pickled, and return their answers.
-
-        Args:
-            frames: the commands.
-            in_tick: whether the first error ends the wait for other replies.
+    def ask_each(self, commands: Iterable[Message[A]]) -> list[A]:
+        """Send each process its own command, and return their answers.
 
         Raises:
             MalflowError: the first error of a process.
             RunFailed: if a process has ended, naming it.
         """
+        return self._answers([dumps(command) for command in commands])
+
+    def _answers(self, frames: Sequence[bytes], *, in_tick: bool = False) -> list[Any]:
+        """Send pickled commands, and return the answers; `in_tick`, the first error ends the wait for other replies."""
         for process, frame in zip(self.processes, frames, strict=True):
             process.link.send(frame)
         expected: _Expected = dict.fromkeys(self.processes)
@@ -142,7 +144,7 @@ class Pool:
     def _closed(self, error: BaseException | None) -> list[Exception]:
         seconds = None if error is None else _REST if isinstance(error, Exception) else _AT_ONCE
         deadline = None if seconds is None else time.monotonic() + seconds
-        frame = dumps(Close())
+        frame = dumps(CLOSE)
         for it in self.processes:
             it.link.send(frame)
         errors: list[bytes] = []

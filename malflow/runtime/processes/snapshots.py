@@ -217,7 +217,7 @@ class ProcessCaptures:
             OperatorError: if a state can't be encoded, or a sink fails.
         """
         if not isinstance(session, SnapshotSession) or not self._writes_there(session):
-            captured: list[Captured] = pool.ask_all(Capture(tick, full, None))
+            captured = pool.ask_all(Capture(tick, full, None))
             deltas = [delta for it in captured for delta in loaded_deltas(it.deltas)]
             return session.commit(tick, parallelism, self._specs, [*deltas, *sinks(full)])
         captured = pool.ask_all(Capture(tick, full, session.codec))

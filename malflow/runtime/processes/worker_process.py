@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from malflow.engine.parts import Confirmations, Place
 from malflow.engine.plan import Program
@@ -27,25 +27,20 @@ from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAbo
 from malflow.runtime.processes.forwarding import finish_lines, forward_all, install_filters
 from malflow.runtime.processes.links import Link, wait_for
 from malflow.runtime.processes.messages import (
+    CLOSE,
     AddParts,
-    AskEpochs,
-    AskHeld,
+    Ask,
     AskQuestions,
-    AskStates,
-    AskTimes,
     Begin,
     Capture,
     Captured,
     CheckGone,
-    CheckMoves,
-    Close,
     Closed,
-    Command,
     ContinueTicks,
     Done,
     Failed,
-    Gather,
     Gathered,
+    Message,
     PeerLost,
     RunTick,
     Settle,
@@ -145,17 +140,11 @@ class WorkerProcess:
         self._mine: list[int] = []
         self._actions: Mapping[type, Callable[[Any], Any]] = {
             AddParts: self._add_parts,
+            Ask: self._do,
             AskQuestions: self._answer,
-            AskEpochs: lambda _: self._hosted.epochs(),
-            AskHeld: lambda _: self._hosted.held(),
-            AskStates: lambda _: self._hosted_states(),
-            AskTimes: lambda _: self._hosted.explain(),
             Begin: self._begin,
             Capture: self._capture,
-            CheckMoves: self._check_moves,
-            Close: lambda _: self._close(),
             ContinueTicks: self._continue_ticks,
-            Gather: lambda _: self._gather(),
             CheckGone: self._check_gone,
             RunTick: self._run_tick,
             Settle: self._settle,
@@ -189,7 +178,7 @@ class WorkerProcess:
 
     def _is_over(self, frame: bytearray) -> bool:
         """Execute a command and reply; return whether it was the last one."""
-        command: Command | None = None
+        command: Message[Any] | None = None
         try:
             self._get_ready()
             command = load_states(bytes(frame), _states_in)
@@ -205,7 +194,7 @@ class WorkerProcess:
             failed.__cause__ = error
             reply = dumps(Failed(dumps_error(failed)))
         self._control.send(reply)
-        return isinstance(command, Close)
+        return command == CLOSE
 
     def _get_ready(self) -> None:
         """Load the script's classes and the program before the first command: its states may be of these classes.
@@ -227,6 +216,26 @@ class WorkerProcess:
         if self._workers is None:
             raise RunFailed("the worker process has no workers yet")
         return self._workers
+
+    def _do(self, ask: Ask[Any]) -> object:
+        match ask.what:
+            case "times":
+                return self._hosted.explain()
+            case "held":
+                return self._hosted.held()
+            case "epochs":
+                return self._hosted.epochs()
+            case "states":
+                return self._states()
+            case "check_moves":
+                self._check_moves()
+                return None
+            case "gather":
+                return self._gather()
+            case "close":
+                return self._close()
+            case _:
+                assert_never(ask.what)
 
     # Workers
 
@@ -290,11 +299,11 @@ class WorkerProcess:
             output += [(number, chunk) for chunk in buffer.take()]
         return Ticked(reports, output)
 
-    def _check_moves(self, _: CheckMoves) -> None:
+    def _check_moves(self) -> None:
         for source in self._hosted.sources:
             source.states_to_move(dumps_by_value)
 
-    def _hosted_states(self) -> dict[tuple[int, str], bytes]:
+    def _states(self) -> dict[tuple[int, str], bytes]:
         states = self._hosted.states_to_move(dumps_by_value)
         return {place: dumps_state(place[1], state) for place, state in states.items()}
 
@@ -322,7 +331,7 @@ class WorkerProcess:
             NotPicklable: naming a state that can't be pickled.
         """
         workers = self._hosted
-        states = self._hosted_states()
+        states = self._states()
         finished = workers.finished_parts()
         workers.park()
         return Gathered(states, finished)
