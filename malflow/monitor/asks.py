@@ -14,6 +14,7 @@ __all__ = [
     "ACTS",
     "LONGEST_WAIT",
     "MOST_LISTED",
+    "MOST_WAITING",
     "QUESTIONS",
     "WAITING",
     "Ask",
@@ -31,6 +32,10 @@ ACTS: Final = frozenset({"snapshot", "rescale", "stop", "replay", "discard"})
 
 WAITING: Final = frozenset({"why", "time", "letters", "state", "snapshot", "rescale", "replay", "discard"})
 """The requests that the run answers after its tick."""
+
+MOST_WAITING: Final = 8
+"""The most of them to wait for the run at once, on the control socket and again on the page. Fewer refuse commands or
+viewers side by side, more let clients queue up questions at a slow run."""
 
 
 MOST_LISTED = 1000

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from malflow.monitor.asks import WAITING, Ask, BadRequest, parsed
+from malflow.monitor.asks import MOST_WAITING, WAITING, Ask, BadRequest, parsed
 from malflow.monitor.documents import Document, as_answer, refusal
 
 __all__ = ["ControlSocket"]
@@ -34,10 +34,6 @@ _SECONDS: Final = 5.0
 """The time for a client to send its request, and again to take the answer."""
 _MOST_OPEN: Final = 8
 """Connections that send or receive at once; the oldest one makes room for another."""
-_MOST_WAITING: Final = 8
-"""The most requests to wait for the run at once. Fewer refuse commands side by side, more let clients queue up
-questions at a slow run."""
-
 _LAST_SECONDS: Final = 2.0
 """The time after the end of the run in which the last answers are sent."""
 _PAUSE: Final = 1.0
@@ -199,9 +195,9 @@ class ControlSocket:
         if ask.do not in WAITING:
             self._begin_answer(connection, self._answered(ask))
             return
-        if sum(it.waits for it in self._open) >= _MOST_WAITING:
+        if sum(it.waits for it in self._open) >= MOST_WAITING:
             self._begin_answer(
-                connection, refusal("Busy", f"{_MOST_WAITING} requests wait for the run; try again later")
+                connection, refusal("Busy", f"{MOST_WAITING} requests wait for the run; try again later")
             )
             return
         thread = threading.Thread(target=self._wait, args=(connection, ask), name="malflow-control-wait", daemon=True)

@@ -66,7 +66,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from malflow.monitor.asks import ACTS, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
+from malflow.monitor.asks import ACTS, MOST_WAITING, QUESTIONS, WAITING, Ask, BadRequest, asked, asked_in_texts
 from malflow.monitor.documents import Document, as_answer, document, refusal
 from malflow.monitor.meters import is_alive, is_ready
 from malflow.monitor.prometheus import exposition
@@ -89,10 +89,6 @@ limit."""
 _BODY_SECONDS: Final = 10.0
 """The most seconds for a body to arrive. Half of it drops clients on slow networks, double lets silent ones hold their
 connections."""
-
-_MOST_WAITING: Final = 8
-"""The most requests to wait for the run at once, as on the control socket. Fewer refuse viewers side by side, more let
-them queue up questions at a slow run."""
 
 _STATUS: Final[Mapping[str, int]] = {
     "BadRequest": 400,
@@ -248,8 +244,8 @@ class Routes:
             return _NO_RUN
         if ask.do not in WAITING:
             return _safely(watch, ask)
-        if self._waiting >= _MOST_WAITING:
-            return refusal("Busy", f"{_MOST_WAITING} requests wait for the run; try again later")
+        if self._waiting >= MOST_WAITING:
+            return refusal("Busy", f"{MOST_WAITING} requests wait for the run; try again later")
         self._waiting += 1
         try:
             return await _in_thread(watch, ask)

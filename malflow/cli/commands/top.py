@@ -23,7 +23,7 @@ from malflow.cli.commands.runs import answer_of, job_argument, run_named, write_
 from malflow.cli.output.exits import CommandError
 from malflow.cli.output.options import SPAN, output_options
 from malflow.cli.output.output import Output
-from malflow.cli.output.screens import About, line_of, screen_of
+from malflow.cli.output.screens import ASKED_EVERY, RATES, About, line_of, screen_of
 from malflow.cli.output.texts import redrawn
 from malflow.monitor import client
 from malflow.monitor.client import FoundRun
@@ -79,12 +79,6 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 _KEYS: Final = "q: quit   s: snapshot   w: why   p: pause"
-_RATES: Final = 60
-"""The rates in the sparkline: a minute of them at the usual interval. Double shows a longer history in more columns."""
-
-_ASKED_EVERY: Final = 3.0
-"""The seconds between two requests for the cause and the time; the run answers them after a tick. Half of it asks the
-run twice as often, double shows an older cause."""
 
 
 @click.command(short_help="Watch a run.")
@@ -151,7 +145,7 @@ class _View:
 
     run: FoundRun
     keys: Wait
-    rates: deque[float] = field(default_factory=lambda: deque(maxlen=_RATES))
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=RATES))
     why: Document | None = None
     time: Document | None = None
     is_open: bool = False
@@ -218,4 +212,4 @@ class _View:
                     return
             except client.Refused:
                 pass
-            time.sleep(_ASKED_EVERY)
+            time.sleep(ASKED_EVERY)

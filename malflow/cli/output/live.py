@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from malflow.cli.output.output import Output
-from malflow.cli.output.screens import About, Bars, line_of, screen_of
+from malflow.cli.output.screens import ASKED_EVERY, RATES, About, Bars, line_of, screen_of
 from malflow.cli.output.texts import columns_of, fitting
 from malflow.errors import MalflowError
 from malflow.events import Event, Run, RunFinished
@@ -175,14 +175,9 @@ _SAMPLE_SECONDS: Final = 1.0
 """The seconds between two readings of the counts for the rates. A shorter interval makes the rates jump, a longer one
 makes them stale."""
 
-_ASKED_EVERY: Final = 3.0
-"""The seconds between two requests for the cause and the time; the answers wait for a tick."""
 _WAIT: Final = 30.0
 """The longest wait in seconds for an answer of the run, since it comes after a tick. A shorter wait gets no answer
 during long ticks; the picture does not wait for it."""
-
-_RATES: Final = 60
-"""The rates in the sparkline: a minute of them, one a second. Double shows a longer history in more columns."""
 
 _END_SECONDS: Final = 2.0
 """The longest wait for the thread to end after its run."""
@@ -202,7 +197,7 @@ class LiveView:
         self._run: Run | None = None
         self._history = History()
         self._bars = Bars()
-        self._rates: deque[float] = deque(maxlen=_RATES)
+        self._rates: deque[float] = deque(maxlen=RATES)
         self._why: Document | None = None
         self._time: Document | None = None
         self._ended = threading.Event()
@@ -266,7 +261,7 @@ class LiveView:
 
     def _ask(self, run: Run) -> None:
         """Ask for the cause and the time. Their answers wait for the end of a tick; the picture does not."""
-        while not self._ended.wait(_ASKED_EVERY) and not run.has_ended:
+        while not self._ended.wait(ASKED_EVERY) and not run.has_ended:
             try:
                 self._why = why_document(_facts(run), run.why(None, _WAIT))
                 self._time = time_document(_facts(run), run.explain_time(_WAIT))

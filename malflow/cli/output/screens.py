@@ -13,11 +13,20 @@ from malflow.drawing.text import fitted
 from malflow.store.redaction import safe_line
 
 __all__ = [
+    "ASKED_EVERY",
+    "RATES",
     "About",
     "Bars",
     "line_of",
     "screen_of",
 ]
+
+ASKED_EVERY: Final = 3.0
+"""The seconds between two requests for the cause and the time; the run answers them after a tick. Half of it asks the
+run twice as often, double shows an older cause."""
+
+RATES: Final = 60
+"""The rates in the sparkline: a minute of them, one a second. Double shows a longer history in more columns."""
 
 _COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
 _NAME: Final = 32

@@ -18,6 +18,7 @@ from malflow.words import plural, short_repr
 
 __all__ = [
     "LOG",
+    "REPEATED_EVERY",
     "BadKafkaRecord",
     "ClientSettings",
     "KafkaClientError",
@@ -126,7 +127,7 @@ _SHARED = re.compile(
 )
 """The settings that every kind of client has."""
 
-_REPEATED_EVERY = 30.0
+REPEATED_EVERY = 30.0
 """The seconds before the same message is logged again. Half of it doubles the lines during an outage, double makes it
 seem to be over."""
 
@@ -149,9 +150,9 @@ class _Repetitions(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         said, now = _TIMES.sub("", record.getMessage()), time.monotonic()
-        if now - self._said.get(said, -_REPEATED_EVERY) < _REPEATED_EVERY:
+        if now - self._said.get(said, -REPEATED_EVERY) < REPEATED_EVERY:
             return False
-        self._said = {text: at for text, at in self._said.items() if now - at < _REPEATED_EVERY}
+        self._said = {text: at for text, at in self._said.items() if now - at < REPEATED_EVERY}
         self._said[said] = now
         return True
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from malflow.connectors.kafka.buffer import ANOTHER_HISTORY, Buffer, Mark, Part
-from malflow.connectors.kafka.client import LOG, ClientSettings, KafkaDataLost, KafkaFailed
+from malflow.connectors.kafka.client import LOG, REPEATED_EVERY, ClientSettings, KafkaDataLost, KafkaFailed
 from malflow.connectors.kafka.topics import MISSING, PASSING, REQUEST_SECONDS, TopicWatch, describe_known
 
 __all__ = ["OnDataLoss", "SharedConsumer"]
@@ -25,10 +25,6 @@ _CHUNK = 1000
 
 _MOST_BYTES = 64 << 20
 """The number of bytes after which one call takes no more messages."""
-
-_REPEATED_EVERY = 30.0
-"""The seconds before the same error is logged again. Half of it doubles the lines during an outage, double makes it
-seem to be over."""
 
 _LOOK_AGAIN = 0.1
 """The seconds before asking again for a new partition without a leader; electing one takes a moment. Half of it asks
@@ -334,7 +330,7 @@ class SharedConsumer:
     def _tell(self, what: str) -> None:
         """Log a message, at a limited rate."""
         now = time.monotonic()
-        if now - self._told.get(what, -_REPEATED_EVERY) >= _REPEATED_EVERY:
+        if now - self._told.get(what, -REPEATED_EVERY) >= REPEATED_EVERY:
             self._told[what] = now
             LOG.warning("%s: %s", self._settings.servers, what)
 
