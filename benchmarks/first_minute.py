@@ -70,7 +70,8 @@ for dist in distributions():
 """
 
 _MODULES = "import sys, malflow; print(sum(it.partition('.')[0] == 'malflow' for it in sys.modules))"
-_START, _DOOR, _ROOMS = "pass", "import malflow", "import malflow, malflow.sources, malflow.sinks"
+_START, _DOOR = "pass", "from malflow import StreamProvider"
+_ROOMS = f"{_DOOR}; import malflow.sources, malflow.sinks"
 
 Row = tuple[str, str, str, str]
 

@@ -27,38 +27,36 @@ and sinks. A runtime runs it, and a later run resumes exactly from the last snap
 
 from typing import TYPE_CHECKING
 
-from malflow.errors import (
-    CommitUnknown,
-    ConfigError,
-    FencedError,
-    GraphError,
-    MalflowError,
-    MissingDependency,
-    OperatorError,
-    QueryError,
-    RecordsRefused,
-    RunFailed,
-    SnapshotCorrupt,
-    SnapshotError,
-    SnapshotIncomplete,
-    SourceNotReplayable,
-    StoreError,
-    UnsupportedOperator,
-)
-from malflow.failures import Breaker, BreakerOpen, Budget, DeadLetter, Failure, OnError, Rate, Replayed, Retry
-from malflow.message import MAX, MIN, DataMessage, NoKey, TableChange
-from malflow.names import loaded_on_use
-from malflow.operators.connected import ConnectLogic
-from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
-from malflow.operators.epochs.rounding import limit_out_of_orderness
-from malflow.operators.ttl import ExpireMap
-from malflow.partitioners import index_select, rendezvous_select
-from malflow.streams.operators.table import Table
-from malflow.streams.stream import KeyedStream, Stream, StreamProvider
+from malflow.names import load_on_use
 from malflow.version import __version__
 
 if TYPE_CHECKING:
     from malflow.connectors.by_name import connect
+    from malflow.errors import (
+        CommitUnknown,
+        ConfigError,
+        FencedError,
+        GraphError,
+        MalflowError,
+        MissingDependency,
+        OperatorError,
+        QueryError,
+        RecordsRefused,
+        RunFailed,
+        SnapshotCorrupt,
+        SnapshotError,
+        SnapshotIncomplete,
+        SourceNotReplayable,
+        StoreError,
+        UnsupportedOperator,
+    )
+    from malflow.failures import Breaker, BreakerOpen, Budget, DeadLetter, Failure, OnError, Rate, Replayed, Retry
+    from malflow.message import MAX, MIN, DataMessage, NoKey, TableChange
+    from malflow.operators.connected import ConnectLogic
+    from malflow.operators.contract import OperatorContext, Output, StatefulLogic, StatelessLogic
+    from malflow.operators.epochs.rounding import limit_out_of_orderness
+    from malflow.operators.ttl import ExpireMap
+    from malflow.partitioners import index_select, rendezvous_select
     from malflow.runtime.building import draw
     from malflow.runtime.handle import RunHandle
     from malflow.runtime.processes.runtime import MultiProcessRuntime
@@ -70,25 +68,83 @@ if TYPE_CHECKING:
     from malflow.runtime.single_thread import SingleThreadRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
     from malflow.runtime.why.answer import Why
+    from malflow.streams.operators.table import Table
+    from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 else:
-    # a dataflow does not need them to be built: runtimes, what a run answers, and drawings
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
+            "Breaker": ".failures",
+            "BreakerOpen": ".failures",
+            "Budget": ".failures",
+            "CommitUnknown": ".errors",
+            "ConfigError": ".errors",
+            "ConnectLogic": ".operators.connected",
+            "DataMessage": ".message",
+            "DeadLetter": ".failures",
+            "ExpireMap": ".operators.ttl",
+            "Failure": ".failures",
+            "FencedError": ".errors",
+            "GraphError": ".errors",
             "HotKey": ".runtime.progress.hot_keys",
+            "KeyedStream": ".streams.stream",
+            "MAX": ".message",
+            "MIN": ".message",
+            "MalflowError": ".errors",
+            "MissingDependency": ".errors",
             "MultiProcessRuntime": ".runtime.processes.runtime",
+            "NoKey": ".message",
+            "OnError": ".failures",
+            "OperatorContext": ".operators.contract",
+            "OperatorError": ".errors",
+            "Output": ".operators.contract",
             "Progress": ".runtime.progress.progress",
+            "QueryError": ".errors",
+            "Rate": ".failures",
+            "RecordsRefused": ".errors",
+            "Replayed": ".failures",
             "RestartPolicy": ".runtime.restarts",
+            "Retry": ".failures",
+            "RunFailed": ".errors",
             "RunHandle": ".runtime.handle",
             "SingleThreadRuntime": ".runtime.single_thread",
+            "SnapshotCorrupt": ".errors",
+            "SnapshotError": ".errors",
+            "SnapshotIncomplete": ".errors",
+            "SourceNotReplayable": ".errors",
             "SparkRuntime": ".runtime.spark.runtime",
             "StateView": ".runtime.requests.state_views",
+            "StatefulLogic": ".operators.contract",
+            "StatelessLogic": ".operators.contract",
+            "StoreError": ".errors",
+            "Stream": ".streams.stream",
+            "StreamProvider": ".streams.stream",
+            "Table": ".streams.operators.table",
+            "TableChange": ".message",
             "TimeRow": ".runtime.progress.time_table",
             "TimeTable": ".runtime.progress.time_table",
+            "UnsupportedOperator": ".errors",
             "Why": ".runtime.why.answer",
             "WindowsView": ".runtime.requests.state_views",
+            "agg": ".agg",
+            "config": ".config",
             "connect": ".connectors.by_name",
             "draw": ".runtime.building",
+            "drawing": ".drawing",
+            "errors": ".errors",
+            "events": ".events",
+            "index_select": ".partitioners",
+            "limit_out_of_orderness": ".operators.epochs.rounding",
+            "lookups": ".lookups",
+            "monitor": ".monitor",
+            "patterns": ".patterns",
+            "rendezvous_select": ".partitioners",
+            "sinks": ".sinks",
+            "snapshot": ".snapshot",
+            "sources": ".sources",
+            "store": ".store",
+            "testing": ".testing",
+            "windows": ".windows",
         },
     )
 

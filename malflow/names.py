@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from malflow.errors import not_imported
 
-__all__ = ["LONGEST_JOB", "RESERVED", "loaded_on_use", "written_as", "written_name"]
+__all__ = ["LONGEST_JOB", "RESERVED", "load_on_use", "written_as", "written_name"]
 
 C = TypeVar("C", bound=type)
 
@@ -44,29 +44,34 @@ def written_name(kind: type) -> str | None:
     return name if isinstance(name, str) and name.startswith(RESERVED) else None
 
 
-def loaded_on_use(package: str, modules: Mapping[str, str], library: str = "", extra: str = "") -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that imports a module when one of its names is first used.
+def load_on_use(package: str, modules: Mapping[str, str], library: str = "", extra: str = "") -> None:
+    """Let a package import a module when one of its names is first used.
 
-    So a program loads only the modules that it uses. The package names its modules to type checkers by imports under
+    So a program loads only the modules that it uses. The package shows the names to type checkers by imports under
     `TYPE_CHECKING`.
 
     Args:
         package: the name of the package.
-        modules: the module of each name, within the package if it begins with a dot.
+        modules: the module of each name, or a module of that name itself; within the package if it begins with a dot.
         library: an optional library that the modules import.
         extra: the extra of malflow that installs the library.
     """
+    room = sys.modules[package]
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            found = getattr(import_module(modules[name], package), name)
+            module = import_module(modules[name], package)
         except ModuleNotFoundError as error:
             if not library or error.name != library:
                 raise
             raise not_imported(f"{package}.{name} needs {library}", extra, error) from error
-        setattr(sys.modules[package], name, found)
+        found = module if module.__name__ == f"{package}.{name}" else getattr(module, name)
+        setattr(room, name, found)
         return found
 
-    return load
+    def names() -> list[str]:
+        return sorted({*vars(room), *modules})
+
+    vars(room).update(__getattr__=load, __dir__=names)

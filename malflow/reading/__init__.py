@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from malflow.names import loaded_on_use
+from malflow.names import load_on_use
 
 if TYPE_CHECKING:
     from malflow.reading.tables import export_state, to_arrow
     from malflow.reading.windows import read_windows
 else:
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
             "export_state": ".tables",

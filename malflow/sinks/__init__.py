@@ -6,7 +6,7 @@ together.
 
 from typing import TYPE_CHECKING
 
-from malflow.names import loaded_on_use
+from malflow.names import load_on_use
 from malflow.sinks.contract import (
     ResumableSinkImpl,
     StatefulSink,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from malflow.sinks.stdout import StdOutSink
     from malflow.sinks.vec import VecSink
 else:
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
             "CsvSink": "malflow.connectors.files.csv_sink",

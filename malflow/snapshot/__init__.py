@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from malflow.names import loaded_on_use
+from malflow.names import load_on_use
 from malflow.snapshot.persistence import (
     NamedJob,
     NoPersistence,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from malflow.snapshot.reading import dead_letters, read_state
     from malflow.snapshot.rewinding import copy_snapshot
 else:
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
             "ABSENT": ".history",

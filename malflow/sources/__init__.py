@@ -5,7 +5,7 @@ File sources are imported on first use, because fsspec takes longer to import th
 
 from typing import TYPE_CHECKING
 
-from malflow.names import loaded_on_use
+from malflow.names import load_on_use
 from malflow.sources.contract import (
     StatefulSource,
     StatefulSourceImpl,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from malflow.connectors.files.paths import InputFileError
     from malflow.sources.instants import CronSource, PeriodicSource, StartSource
 else:
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
             "BadRecord": "malflow.connectors.files.parser",

@@ -17,7 +17,7 @@ part NoKey crashed at item 2 after [1, 2]
 
 from typing import TYPE_CHECKING
 
-from malflow.names import loaded_on_use
+from malflow.names import load_on_use
 
 if TYPE_CHECKING:
     from malflow.testing.exactly_once import assert_exactly_once
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from malflow.testing.value_laws import SinkValues, SourceValues
     from malflow.testing.value_strategies import python_values, same_value
 else:
-    __getattr__ = loaded_on_use(
+    load_on_use(
         __name__,
         {
             "CRASH": ".scripted",
