@@ -45,7 +45,7 @@ def written_name(kind: type) -> str | None:
 
 
 def load_on_use(package: str, modules: Mapping[str, str], library: str = "", extra: str = "") -> None:
-    """Let a package import a module when one of its names is first used.
+    """Import each module of a package when one of its names is first used.
 
     So a program loads only the modules that it uses. The package shows the names to type checkers by imports under
     `TYPE_CHECKING`.
