@@ -8,9 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
-from functools import partial
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -26,13 +24,11 @@ from malflow.runtime.progress.progress import Progress
 from malflow.runtime.progress.time_table import TimeTable
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.state_views import StateView, WindowsView, asked_letters
-from malflow.runtime.transport.surroundings import thread_with_context
 from malflow.runtime.why.answer import Why
 from malflow.runtime.why.search import ask_why
 
 __all__ = [
     "VARIABLE",
-    "DrivenHandle",
     "RunHandle",
     "SkippedHandle",
     "Steered",
@@ -381,59 +377,6 @@ class RunHandle(Steered):
             self._ended.wait(seconds)
         else:
             self._thread.join(seconds)
-
-
-class DrivenHandle(RunHandle):
-    """A handle of a run that this process drives, on the thread of the caller or on one of its own."""
-
-    @property
-    @abstractmethod
-    def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
-
-    @abstractmethod
-    def _run(self) -> None:
-        """Run to the end."""
-
-    def run(self, held: ExitStack) -> None:
-        """Run to the end on this thread.
-
-        Args:
-            held: reserves the runtime; closed when the run has ended.
-
-        Raises:
-            MalflowError: the error that ended the run.
-        """
-        try:
-            self._supervise(held)
-        except BaseException as error:
-            if self._requests.listeners.has_handle:  # otherwise nobody can wait, and the error would hold this frame
-                self._error = error
-            raise
-        finally:
-            self._ended.set()
-
-    def begin(self, held: ExitStack) -> None:
-        """Run in a thread of its own.
-
-        Args:
-            held: reserves the runtime until the run has ended; the handle takes it over.
-        """
-        held = held.pop_all()  # not earlier: until then, the caller's stack is closed after an error
-        self._thread = thread_with_context(partial(self._run_apart, held), "malflow-run")
-        self._thread.start()
-
-    def _run_apart(self, held: ExitStack) -> None:
-        try:
-            self._supervise(held)
-        except BaseException as error:  # noqa: BLE001 - `await_termination` raises it
-            self._error = error
-
-    def _supervise(self, held: ExitStack) -> None:
-        with held, self._requests.own.working():
-            self._requests.started = datetime.now(UTC)
-            self._requests.listeners.start(self)
-            self._run()
 
 
 class SkippedHandle(RunHandle):

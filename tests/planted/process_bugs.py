@@ -127,10 +127,10 @@ PROCESS_BUGS = [
     Bug(
         "a restart returns to the snapshot that the run was started from",
         "restore= applies to the first attempt only",
-        "runtime/local.py",
-        'self._new_attempt(replace(options, restore="latest") if attempt.has_begun else options)',
-        "self._new_attempt(options)",
-        (_DEATHS,),
+        "runtime/attempts.py",
+        'replace(options, restore="latest") if attempt.has_begun else options',
+        "options",
+        ("tests/runtime/test_attempts.py::test_an_attempt_that_has_not_begun_between_two_others",),
     ),
     Bug(
         "a process that has died is waited for",

@@ -14,7 +14,7 @@ STEERING_BUGS = (
     Bug(
         "a run that nobody can wait for forgets its error",
         "a handle without a thread",
-        "runtime/handle.py",
+        "runtime/attempts.py",
         "if self._requests.listeners.has_handle:",
         "if not self._requests.listeners.has_handle:",
         (f"{_LISTENERS}::test_handle_of_a_run_that_fails",),

@@ -21,10 +21,11 @@ import pytest
 
 from malflow.engine.plan import Program
 from malflow.errors import OperatorError, RunFailed, StoreError
+from malflow.runtime.attempts import Restarts
 from malflow.runtime.requests import pauses
 from malflow.runtime.requests.answers import RescaleRequest, SnapshotRequest
 from malflow.runtime.requests.mailbox import RunRequests
-from malflow.runtime.restarts import RestartGuard, RestartPolicy
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark import changelog_index, settings
 from malflow.runtime.spark import handle as run_attempt
 from malflow.runtime.spark.changelog.changelog import ScratchFolder
@@ -108,7 +109,8 @@ class Cluster:
         """Run a program to its end, and start it again where a plan lets the driver die."""
         while True:
             self.requests = self.new_requests(program)
-            self.attempt = RunAttempt(self, program, parallelism, started, self.requests, RestartGuard(program))  # type: ignore[arg-type] # stands for a session
+            restarts = Restarts(program, None, self.requests, keeps=False)
+            self.attempt = RunAttempt(self, program, parallelism, started, self.requests, restarts)  # type: ignore[arg-type] # stands for a session
             try:
                 self.attempt.run()
             except Crash:
@@ -132,7 +134,7 @@ class Cluster:
         """Stand for Spark's context."""
         return self
 
-    _jsc = None
+    _jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
 
     defaultParallelism = 4  # noqa: N815 - as Spark names it
 

@@ -9,12 +9,13 @@ from malflow.durations import Duration
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.errors import GraphError
+from malflow.runtime.attempts import Restarts
 from malflow.runtime.host import TickingHost
 from malflow.runtime.local import LocalRuntime
 from malflow.runtime.options import NOTHING, RuntimeBuilder, lists_options, options_of
 from malflow.runtime.processes.host import ProcessesHost, pickled_program
 from malflow.runtime.processes.options import ProcessArguments, ProcessOptions
-from malflow.runtime.restarts import RestartPolicy, Restarts
+from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.persistence import Persistence

@@ -1,24 +1,24 @@
-"""The handle of a run on Spark, which restarts it after failures, and each attempt at it."""
+"""The attempts at a run on Spark, and the handle of the run."""
 
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
-from malflow.errors import MalflowError, OperatorError, StoreError, release_all
+from malflow.errors import OperatorError, StoreError
 from malflow.event_time.tick import Tick
 from malflow.events import ConfirmationFailed
+from malflow.runtime.attempts import Attempt, DrivenHandle, Restarts, RunLoop
 from malflow.runtime.coordination.coordinator import Coordinator
-from malflow.runtime.handle import DrivenHandle
 from malflow.runtime.host import Step
-from malflow.runtime.progress.progress import Progress, finished
 from malflow.runtime.requests.mailbox import RunRequests
-from malflow.runtime.restarts import PASSING, RestartGuard, Restarts
+from malflow.runtime.restarts import PASSING
 from malflow.runtime.spark.changelog.leftovers import Claimed, Sweep, remove_run, run_name
 from malflow.runtime.spark.host import SparkHost
 from malflow.runtime.spark.process_release import release_processes
@@ -27,14 +27,13 @@ from malflow.runtime.spark.query import Query
 from malflow.runtime.spark.session.java import mute_lost_java
 from malflow.runtime.spark.session.session import java_loss_named, leave_session
 from malflow.runtime.spark.session_users import is_alive
-from malflow.runtime.spark.settings import Settings
+from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.sinks import SinkPieces
 from malflow.runtime.spark.tasks.places import WorkerPlaces
 from malflow.runtime.spark.tasks.records import Row
 from malflow.runtime.spark.tasks.workers import REGISTRY
 from malflow.runtime.spark.unix_sockets import folder_of_driver
 from malflow.runtime.transport.sink_proxies import driver_sinks
-from malflow.snapshot.persistence import Session
 from malflow.snapshot.writer import SnapshotSession
 
 if TYPE_CHECKING:
@@ -47,11 +46,10 @@ __all__ = [
 ]
 
 
-class RunAttempt:
-    """An attempt at a run: claims the job, restores its state, and runs queries until it ends, stops or fails.
+class RunAttempt(Attempt):
+    """An attempt at a run on Spark: runs queries until the run ends, stops or fails.
 
-    A restart makes another attempt, with its own claim, scratch folder, sinks and counts, so an attempt runs only once.
-    The `SparkHandle` handles restarts and the end of the session.
+    It has its own scratch folder. The `SparkHandle` handles the end of the session.
 
     It works on one thread, except for the coordinator (Spark calls it on another).
 
@@ -61,13 +59,12 @@ class RunAttempt:
         parallelism: the initial number of workers.
         settings: the run's settings.
         requests: the requests to the run.
-        guard: rejects a restart that would count records twice.
-        restarts: the number of earlier restarts.
+        restarts: decides about another attempt.
         sweep: removes leftovers of earlier runs, if given.
+        ours: whether malflow created the session.
 
     Attributes:
         query: the current query; None before the first.
-        parallelism: the number of workers.
     """
 
     def __init__(
@@ -77,94 +74,47 @@ class RunAttempt:
         parallelism: int,
         settings: Settings,
         requests: RunRequests,
-        guard: RestartGuard,
-        restarts: int = 0,
+        restarts: Restarts,
         *,
         sweep: Sweep | None = None,
+        ours: bool = False,
     ) -> None:
+        self._pieces = SinkPieces(program, session.sparkContext, settings.scratch)
+        sinks = RunSinks(driver_sinks(program), self._pieces, program.policy)
+        options = replace(settings.options, parallelism=parallelism)
+        super().__init__(program, sinks, options, requests, restarts)
         self.query: Query | None = None
         self._session = session
-        self._program = program
-        self._settings = settings
-        self._requests = requests
-        self._sweep = sweep
-        self._pieces = SinkPieces(program, session.sparkContext, settings.scratch)
-        self._sinks = RunSinks(driver_sinks(program), self._pieces, program.policy)
-        self._number = REGISTRY.begin()
         self._parallelism = parallelism
-        self._guard = guard
-        self._restarts = restarts
+        self._settings = settings
+        self._sweep = sweep
+        self._ours = ours
+        self._number = REGISTRY.begin()
         self._host: SparkHost | None = None
-        self._coordinator: Coordinator | None = None
         self._step: Step | None = None
 
-    # From other threads
-
     @property
-    def parallelism(self) -> int:
-        """The number of workers."""
-        return self._parallelism if self._host is None else self._host.parallelism
-
-    @property
-    def progress(self) -> Progress:
-        """The progress of the run."""
-        if self._coordinator is None:
-            return Progress(0, self._parallelism, {}, 0, None, self._restarts)
-        return self._coordinator.progress
+    def may_follow(self) -> bool:
+        """Whether the session is alive; PySpark has one Java per process."""
+        return is_alive(self._session)
 
     @property
     def places(self) -> WorkerPlaces:
         """Where the workers of the current generation run."""
         return WorkerPlaces() if self._host is None else self._host.places
 
-    @property
-    def reader_is_gone(self) -> bool:
-        """Whether the reader of a sink's output exited (a broken pipe)."""
-        return self._sinks.reader_is_gone
-
-    @property
-    def _claimed(self) -> Session | None:
-        return None if self._coordinator is None else self._coordinator.snapshots.session
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the run has claimed its job; a restart then restores the latest snapshot."""
-        return self._claimed is not None
-
-    @property
-    def began_with(self) -> int | None:
-        """The id of the snapshot that the run began with; None for an empty state."""
-        return None if self._coordinator is None else self._coordinator.snapshots.began_with
-
-    @property
-    def has_kept(self) -> bool:
-        """Whether the run has taken a snapshot since it began."""
-        return self._coordinator is not None and self._coordinator.snapshots.snapshot != self.began_with
-
-    # The run
-
     def run(self) -> None:
-        """Run to the end.
+        """Run to the end, and release everything but the session.
 
         Raises:
-            MalflowError: the error that ended the run.
+            MalflowError: the error that ended the attempt.
         """
-        try:
-            if self._program.stages:  # an empty dataflow has no tick
-                self._run()
-        except MalflowError as error:
-            fenced = None if self._coordinator is None else self._coordinator.snapshots.fenced()
-            self._finish(fenced or error)
-            if fenced is not None:
-                raise fenced from error
-            raise
-        except BaseException as error:
-            self._finish(error)
-            raise
-        self._finish(None)
+        with java_loss_named(self._session, ours=self._ours):
+            super().run()
 
-    def _run(self) -> None:
-        options = self._settings.options
+    def _drive(self) -> None:
+        if not self._program.stages:  # an empty dataflow has no tick
+            return
         self._host = host = SparkHost(
             self._program,
             self._parallelism,
@@ -175,15 +125,7 @@ class RunAttempt:
             self._number,
             self._pieces,
         )
-        self._coordinator = coordinator = Coordinator(
-            self._program,
-            host,
-            self._sinks,
-            options,
-            self._requests,
-            guard=self._guard,
-            restarts=self._restarts,
-        )
+        coordinator = self._coordinate(host)
         coordinator.restore()
         if self._sweep is not None:
             session = coordinator.snapshots.session
@@ -211,21 +153,18 @@ class RunAttempt:
             self.query.leave()
         return self._step
 
-    def _finish(self, error: BaseException | None) -> None:
-        """Release everything; errors raised here are added to `error` as notes."""
-        coordinator, host = self._coordinator, self._host
-        if coordinator is not None:
-            self._requests.ask_again(coordinator.give_back())
-        if not isinstance(error, PASSING):
-            self._requests.end(error)
-        releases = [lambda: self._release(ended=error is None), *(writer.close for writer in self._sinks.writers)]
-        if coordinator is not None:
-            releases.insert(0, partial(coordinator.close, error))
-        if host is not None:
-            releases.append(partial(host.close, error))
+    def _releases(self, error: BaseException | None) -> Sequence[Callable[[], object]]:
+        releases: list[Callable[[], object]] = []
+        if not isinstance(error, PASSING):  # nobody waits for what follows: it takes long
+            releases.append(partial(self._requests.end, error))
+        if self._coordinator is not None:
+            releases.append(partial(self._coordinator.close, error))
+        releases += [partial(self._release, ended=error is None), *(writer.close for writer in self._sinks.writers)]
+        if self._host is not None:
+            releases.append(partial(self._host.close, error))
         if self._sweep is not None:
             releases.append(self._sweep.close)
-        release_all((*releases, lambda: REGISTRY.end(self._number), self._remove), error)
+        return (*releases, partial(REGISTRY.end, self._number), self._remove)
 
     def _remove(self) -> None:
         with suppress(StoreError):  # a later run sweeps it
@@ -243,8 +182,8 @@ class RunAttempt:
             self._requests.listeners.notify(ConfirmationFailed(coordinator.ticks.number, name, error))
 
 
-class SparkHandle(DrivenHandle):
-    """The handle of a run on Spark: makes attempts until one ends the run, then releases shared resources.
+class SparkHandle(DrivenHandle[RunAttempt]):
+    """The handle of a run on Spark, which releases shared resources after the last attempt.
 
     Args:
         session: the Spark session.
@@ -265,31 +204,22 @@ class SparkHandle(DrivenHandle):
         *,
         ours: bool,
     ) -> None:
-        super().__init__(requests, keeps=settings.options.persistence.is_enabled)
+        options = replace(settings.options, parallelism=parallelism)
+        keeps = options.persistence.is_enabled
+        self._restarts = Restarts(program, options.restart, requests, keeps=keeps)
+        loop = RunLoop(program, options, requests, self._restarts, self._new_attempt)
+        super().__init__(loop, requests, keeps=keeps)
         self._session = session
         self._program = program
         self._settings = settings
         self._ours = ours
-        options = settings.options
-        self._restarts = Restarts(program, options.restart, requests, keeps=options.persistence.is_enabled)
-        self._attempt = self._new_attempt(parallelism)
         mute_lost_java(session)
-
-    @property
-    def reader_is_gone(self) -> bool:
-        """Whether the run has ended because the reader of standard output exited (a broken pipe)."""
-        return self._attempt.reader_is_gone
-
-    @property
-    def progress(self) -> Progress:
-        """The progress of the run."""
-        return self._requests.stamped(self._attempt.progress)
 
     @property
     def query(self) -> StreamingQuery | None:
         """Spark's handle of the current query; a rescale or restart creates a new one."""
-        query = self._attempt.query
-        return None if query is None else query.query
+        attempt = self._loop.attempt
+        return None if attempt is None or attempt.query is None else attempt.query.query
 
     @property
     def copies(self) -> float:
@@ -297,7 +227,7 @@ class SparkHandle(DrivenHandle):
 
         It is about 1 where each executor has one core; on an executor with more, Spark chooses among its processes.
         """
-        return self._attempt.places.copies
+        return self._places.copies
 
     @property
     def moves(self) -> int:
@@ -305,7 +235,7 @@ class SparkHandle(DrivenHandle):
 
         Counted since the start, or since the last rescale or restart.
         """
-        return self._attempt.places.moved
+        return self._places.moved
 
     @property
     def read_bytes(self) -> int:
@@ -313,53 +243,34 @@ class SparkHandle(DrivenHandle):
 
         At the start that is all state; then only that of workers which move. Counted as `moves`.
         """
-        return self._attempt.places.read
+        return self._places.read
+
+    @property
+    def _places(self) -> WorkerPlaces:
+        attempt = self._loop.attempt
+        return WorkerPlaces() if attempt is None else attempt.places
 
     def _run(self) -> None:
-        error: BaseException | None = None
         try:
-            self._run_until_done()
-        except BaseException as raised:
-            error = raised
-            raise
+            self._loop.run(nullcontext())
         finally:
-            self._requests.end(error)
-            self._requests.listeners.notify(finished(self._program, self.progress, error))
-            error = None  # its traceback holds this frame
             if self._settings.options.scratch is None:
                 shutil.rmtree(self._settings.scratch.url, ignore_errors=True)
             if self._ours:
                 leave_session()
 
-    def _run_until_done(self) -> None:
-        """Run to the end, with restarts from the last snapshot after failures outside the dataflow."""
-        while True:
-            attempt, settings = self._attempt, self._settings
-            try:
-                with java_loss_named(self._session, ours=self._ours):
-                    attempt.run()
-            except PASSING as error:
-                if not self._restarts.allows(attempt, error) or not is_alive(self._session):
-                    raise
-                self._restarts.pause(error)
-            else:
-                return
-            scratch, options = replace(settings.scratch, run=run_name()), settings.options
-            options = replace(options, restore="latest") if attempt.has_begun else options
-            self._settings = replace(settings, options=options, scratch=scratch)
-            self._attempt = self._new_attempt(attempt.parallelism)
-
-    def _new_attempt(self, parallelism: int) -> RunAttempt:
-        settings = self._settings
-        is_temporary, sockets = settings.options.scratch is None, folder_of_driver(self._session)
-        sweep = Sweep(settings.scratch, is_temporary=is_temporary, sockets=sockets)
+    def _new_attempt(self, options: SparkOptions) -> RunAttempt:
+        settings = replace(self._settings, options=options)
+        if self._restarts.count:
+            settings = replace(settings, scratch=replace(settings.scratch, run=run_name()))
+        is_temporary, sockets = options.scratch is None, folder_of_driver(self._session)
         return RunAttempt(
             self._session,
             self._program,
-            parallelism,
+            options.parallelism or 1,  # the loop knows it
             settings,
             self._requests,
-            self._restarts.guard,
-            self._restarts.count,
-            sweep=sweep,
+            self._restarts,
+            sweep=Sweep(settings.scratch, is_temporary=is_temporary, sockets=sockets),
+            ours=self._ours,
         )
