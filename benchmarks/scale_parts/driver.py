@@ -138,7 +138,7 @@ def measure_driver(workers: int, stages: int, ticks: int) -> dict[str, float]:
         early = 0.0
         for number in range(ticks):
             if number % _SNAPSHOT == _SNAPSHOT - 1:
-                requests.ask(SnapshotRequest())
+                requests.mailbox.post(SnapshotRequest())
             began = time.process_time()
             command = host.command(step)
             text = command.dumps()

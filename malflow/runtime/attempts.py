@@ -118,8 +118,6 @@ class Attempt(ABC):
             ended = error
             raise
         finally:
-            if self._coordinator is not None:
-                self._requests.ask_again(self._coordinator.give_back())
             try:
                 release_all(self._releases(ended), ended)
             finally:

@@ -13,7 +13,7 @@ from malflow.checks import check_choice, check_whole_number, is_whole_number
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, MissingDependency
 from malflow.nodes import SinkNode, StatefulNode
-from malflow.runtime.requests.replays import checked_replay
+from malflow.runtime.requests.queries import checked_replay
 from malflow.streams.stream import StreamProvider
 from malflow.testing.differences import difference
 from malflow.testing.inputs import Feed, feed_of, tick_times

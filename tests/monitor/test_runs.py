@@ -140,7 +140,7 @@ def test_a_run_ends_while_a_request_waits(place: Path) -> None:
     run, answers = client.find(None), list[Any]()
     waits = threading.Thread(target=lambda: answers.append(refused(run, "rescale", parallelism=2)))
     waits.start()
-    wait_until(lambda: handle._requests.pending)
+    wait_until(lambda: handle._requests.mailbox.has_new)
     free.set()
     with pytest.raises(OperatorError, match="step"):
         handle.await_termination(60)

@@ -10,6 +10,8 @@ _ATTEMPT = "runtime/spark/tasks/stage.py"
 _QUESTIONS = "engine/questions.py"
 _SERVICE = "runtime/coordination/queries.py"
 _VIEWS = "runtime/requests/state_views.py"
+_MAILBOX = "runtime/requests/mailbox.py"
+_BOX = "tests/runtime/test_mailbox.py"
 _MODELS = "tests/queries/test_models.py"
 _MISTAKES = "tests/queries/test_mistakes.py"
 _WINDOWS = "tests/queries/test_windows.py"
@@ -35,18 +37,18 @@ QUERY_BUGS = [
     Bug(
         "a restart forgets the questions that a tick carried",
         "they were taken",
-        _SERVICE,
-        "                self._requests.queries.appendleft(query)\n",
-        "                pass\n",
-        (_SIMULATED,),
+        _MAILBOX,
+        "self.waiting[:0] = [request for request in again if not request.answer.done()]",
+        "self.waiting[:0] = [request for request in again if not request.answer.done() and request is self]",
+        (f"{_BOX}::test_question_that_two_attempts_have_taken", _SIMULATED),
     ),
     Bug(
         "a question that ends every attempt is asked for ever",
         "a restart asks again",
-        _SERVICE,
-        "if query.tries == _MOST_TRIES:",
+        "runtime/requests/queries.py",
+        "if tries == _MOST_TRIES:",
         "if False:",
-        (f"{_SPARK}::test_a_question_with_which_two_attempts_fail_is_dropped",),
+        (f"{_BOX}::test_question_that_two_attempts_have_taken",),
     ),
     Bug(
         "the first worker is asked for every key",
@@ -107,17 +109,34 @@ QUERY_BUGS = [
     Bug(
         "a question to a run that has ended is queued",
         "the next run answers it",
-        "runtime/requests/mailbox.py",
-        "        if self.is_over:  # checked after the append\n            query.fail",
-        "        if False:\n            query.fail",
+        _MAILBOX,
+        "        if self.is_over:  # not before it was added\n",
+        "        if False:\n",
         (f"{_MISTAKES}::test_before_and_after_a_run_nothing_can_be_asked",),
+    ),
+    Bug(
+        "a run looks for requests before it says that it has ended",
+        "first the work, then the mark",
+        _MAILBOX,
+        "        self.is_over = True  # not after the requests were answered\n"
+        "        for tray in self._trays.values():\n            tray.end(error)\n",
+        "        for tray in self._trays.values():\n            tray.end(error)\n        self.is_over = True\n",
+        (f"{_BOX}::test_request_that_comes_as_the_run_ends",),
+    ),
+    Bug(
+        "a request looks whether the run has ended before it is added",
+        "nothing is added in vain",
+        _MAILBOX,
+        "        waiting.append(request)\n        self.wake.set()\n        if self.is_over:",
+        "        is_over = self.is_over\n        waiting.append(request)\n        self.wake.set()\n        if is_over:",
+        (f"{_BOX}::test_request_that_comes_as_the_run_ends",),
     ),
     Bug(
         "questions are left when the run ends",
         "whoever asks looks at the time",
-        "runtime/requests/mailbox.py",
-        "        while self.queries:\n            self.queries.popleft().fail(_OVER, error)\n",
-        "",
+        _MAILBOX,
+        "for request in [*self.taken, *self.waiting]:",
+        "for request in self.taken:",
         (f"{_MISTAKES}::test_no_question_is_left_when_a_run_ends",),
     ),
     Bug(
@@ -140,8 +159,8 @@ QUERY_BUGS = [
         "all questions are answered between two ticks, however many",
         "they are quick",
         _SERVICE,
-        "while waiting and (not self._asked or size + waiting[0].question.size <= MOST_KEYS):",
-        "while waiting:",
+        "while queries.waiting and (not queries.taken or size + queries.waiting[0].question.size <= MOST_KEYS):",
+        "while queries.waiting:",
         (f"{_MISTAKES}::test_more_keys_than_a_tick_answers_wait_for_the_next_one",),
     ),
     Bug(

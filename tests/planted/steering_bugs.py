@@ -52,12 +52,12 @@ STEERING_BUGS = (
         (_COUNTS,),
     ),
     Bug(
-        "requests that wait for a rescale are lost in a restart",
-        "two queues",
+        "requests that were taken wait behind those that came since",
+        "a queue has an end",
         "runtime/requests/mailbox.py",
-        "*self.give_back_snapshots(), *self._ordered]",
-        "*self.give_back_snapshots()]",
-        ("tests/runtime/test_requests.py::test_requests_that_were_not_served_return_in_their_order",),
+        "self.waiting[:0] = [",
+        "self.waiting += [",
+        ("tests/runtime/test_mailbox.py::test_order_of_requests_that_an_attempt_gives_back",),
     ),
 )
 """Bugs in what shows and steers a run."""

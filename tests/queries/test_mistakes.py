@@ -118,7 +118,7 @@ def test_mistakes_are_named_before_anything_is_asked(ask: Any, said: str) -> Non
     with running() as handle:
         with pytest.raises(GraphError, match=said):
             ask(handle)
-        assert not handle._requests.queries
+        assert not handle._requests.mailbox.has_new
 
 
 @pytest.mark.fault("K8")

@@ -22,7 +22,9 @@ from malflow import (
 )
 from malflow.runtime.progress.progress import written_of
 from malflow.runtime.progress.time_table import TimeRow, explain
-from malflow.runtime.why.time_watch import TimeWatch
+from malflow.runtime.requests.answers import ExplainRequest
+from malflow.runtime.requests.mailbox import RunRequests
+from malflow.runtime.why.time_watch import TimeExplainer, TimeWatch
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource
@@ -289,6 +291,30 @@ def test_a_watch_looks_once_a_minute() -> None:
             looked.append(second)
             watch.note(clock.now, (), written_of(program, {"results": second}))
     assert looked == [63, 126, 189, 252]
+
+
+def test_request_that_comes_while_the_time_is_explained() -> None:
+    program, requests = compiled(hourly(SingleIteratorSource([]))), RunRequests()
+    run = Store().restore(program, 1)
+    mailbox, late = requests.mailbox, ExplainRequest()
+
+    class Slow:
+        """A host that somebody asks while it looks."""
+
+        def times(self) -> Any:
+            if not mailbox.explanations.waiting:
+                mailbox.post(late)
+            return run.explain()
+
+    host: Any = Slow()
+    explainer, early = TimeExplainer(program, host, run.ticks, requests), ExplainRequest()
+    mailbox.post(early)
+    assert explainer.is_due
+    explainer.explain()
+    assert (early.answer.done(), late.answer.done(), explainer.is_due) == (True, False, True)
+    explainer.explain()
+    assert late.answer.result(0) is None
+    run.close()
 
 
 def test_a_rollup_tells_the_windows_of_all_units() -> None:

@@ -14,8 +14,6 @@ import pytest
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
 from malflow.errors import FencedError, RunFailed, StoreError
-from malflow.runtime.requests.answers import ExplainRequest, RescaleRequest, SnapshotRequest
-from malflow.runtime.requests.mailbox import RunRequests, TakenRequests
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, snapshots
 from malflow.snapshot.executors import InlineExecutor
@@ -651,25 +649,3 @@ def test_a_runtime_that_is_executing_refuses_to_execute(place: Callable[[Callabl
 def test_an_interval_without_a_place_is_refused() -> None:
     with pytest.raises(GraphError, match=r"needs a persistence; pass persistence=FsspecBackend"):
         SingleThreadRuntime(counting(""), snapshots=timedelta(seconds=1))
-
-
-def test_requests_that_were_not_served_return_in_their_order() -> None:
-    requests = RunRequests()
-    taken = TakenRequests(requests)
-    snapshot, rescale, last, explain = SnapshotRequest(), RescaleRequest(2), SnapshotRequest(), ExplainRequest()
-    for request in (snapshot, rescale, last, explain):
-        requests.ask(request)
-    assert taken
-    taken.take_snapshots()
-    assert taken.snapshots == [snapshot]
-    assert taken.explanations == [explain]
-    requests.ask_again(taken.give_back())
-    assert [*requests.pending] == [explain, snapshot, rescale, last]
-    assert taken
-    taken.take_snapshots()
-    assert not taken.is_rescale_next
-    assert taken.give_back_snapshots() == [snapshot]
-    assert taken.is_rescale_next
-    taken.close(None)
-    assert rescale.answer.cancelled()
-    assert explain.answer.result(0) is None

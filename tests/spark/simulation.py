@@ -188,9 +188,9 @@ class Cluster:
     def _ask(self) -> None:
         assert self.attempt is not None
         if self.plan.asks and self.attempt.has_begun:
-            self.requests.ask(SnapshotRequest())
+            self.requests.mailbox.post(SnapshotRequest())
         if self.plan.rescale is not None:
-            self.requests.ask(RescaleRequest(self.plan.rescale))
+            self.requests.mailbox.post(RescaleRequest(self.plan.rescale))
         if self.plan.killed is not None:
             self._processes.pop(self.plan.killed, None)
 

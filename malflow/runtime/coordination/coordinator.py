@@ -17,16 +17,14 @@ from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
 from malflow.runtime.coordination.budgets import Budgets
-from malflow.runtime.coordination.queries import QueryService
+from malflow.runtime.coordination.queries import QueryService, ReplayService
 from malflow.runtime.coordination.snapshots import RunSnapshots
 from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress.hot_keys import HotKeyWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
-from malflow.runtime.requests.answers import Request, abandon, fail
-from malflow.runtime.requests.mailbox import RunRequests, TakenRequests
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.pauses import Pauses
-from malflow.runtime.requests.replays import ReplayService
 from malflow.runtime.restarts import RestartGuard, started, warn_of_letters, warn_without_sink
 from malflow.runtime.why.time_watch import TimeExplainer
 
@@ -95,13 +93,13 @@ class Coordinator:
         self._guard = guard
         self._restarts = restarts
         self._discovery = Discovery(program, host.listed)
-        self._taken = TakenRequests(requests)
-        self._explainer = TimeExplainer(program, host, self.ticks, requests, self._taken)
+        self._mailbox = mailbox = requests.mailbox
+        self._explainer = TimeExplainer(program, host, self.ticks, requests)
         self._hot = HotKeyWatch(program, host)
-        self._queries = QueryService(host, self.ticks, requests, sinks)
-        self._replays = ReplayService(requests.replays, sinks)
+        self._queries = QueryService(host, self.ticks, mailbox.queries, sinks)
+        self._replays = ReplayService(mailbox.replays, sinks)
         self._budgets = Budgets(program, requests.listeners.notify)
-        self._pauses = Pauses(lambda: self.hurries or requests.has_new, requests.wake)
+        self._pauses = Pauses(lambda: self.hurries or requests.has_new, mailbox.wake)
         self._tick = Tick()
 
     # From any thread
@@ -158,7 +156,7 @@ class Coordinator:
         self._host.open(self.ticks.number)
         self.snapshots.begin()
         self.ticks.start(self._host.live())
-        replays_first = bool(self._requests.replays) and not self._requests.stopping
+        replays_first = bool(self._mailbox.replays.waiting) and not self._requests.stopping
         return self._end() if self._is_ending and not replays_first else self._next()
 
     def next(self, reports: Sequence[Report], seconds: float = 0.0) -> Step | None:
@@ -199,7 +197,7 @@ class Coordinator:
         return self._decide()
 
     def close(self, error: BaseException | None) -> None:
-        """Close the snapshots, and answer the requests that were taken.
+        """Close the snapshots; requests that were not answered wait for another attempt, or for the end of the run.
 
         Args:
             error: the error that ended the run, if any.
@@ -209,18 +207,7 @@ class Coordinator:
         try:
             self.snapshots.close(error)
         finally:
-            self._taken.close(error)
-            self._queries.close(error)
-            self._replays.close(error)
-
-    def give_back(self) -> list[Request]:
-        """Return requests that were not begun, or not answered. A restart can then serve them.
-
-        Questions to states return to their queue.
-        """
-        self._queries.give_back()
-        self._replays.give_back()
-        return self._taken.give_back()
+            self._mailbox.give_back(error)
 
     # After a tick
 
@@ -264,7 +251,7 @@ class Coordinator:
     @property
     def _needs_tick(self) -> bool:
         """Whether a tick must follow even if sources can't be polled."""
-        return self._explainer.needs_tick or bool(self._requests.queries) or self.hurries
+        return self._explainer.needs_tick or bool(self._mailbox.queries.waiting) or self.hurries
 
     @property
     def _is_ending(self) -> bool:
@@ -277,16 +264,15 @@ class Coordinator:
 
     def _serve(self) -> Step | None:
         """Serve the requests in order; a snapshot waits for the one being written."""
-        taken = self._taken
-        while taken:
+        changes = self._mailbox.changes
+        while changes.take_all():
             if self._is_ending:
-                taken.take_last()
+                changes.cancel_rescales()
                 return None
-            if taken.is_rescale_next:
+            if changes.is_rescale_next:
                 if (step := self._serve_rescale()) is not None:
                     return step
                 continue
-            taken.take_snapshots()
             if self.snapshots.is_busy:
                 return None
             if not self._keep():
@@ -295,19 +281,19 @@ class Coordinator:
 
     def _serve_rescale(self) -> Rescale | None:
         """Take the oldest request, for a rescale; return the step if one is needed."""
-        parallelism, tick = self._taken.take_rescale(), self.ticks.number
+        parallelism, tick = self._mailbox.changes.begin_rescale(), self.ticks.number
         if parallelism is None:
             return None
         if parallelism == self._host.parallelism:
             self._requests.listeners.notify(Rescaled(tick, parallelism, parallelism))
-            self._taken.end_rescale()
+            self._mailbox.changes.end_rescale()
             return None
         try:
             check_placed(self._program)
             self._host.check_moves()
         except (GraphError, SnapshotError) as error:
             self._requests.listeners.notify(RescaleRefused(tick, parallelism, error))
-            self._taken.end_rescale(error)
+            self._mailbox.changes.end_rescale(error)
             return None
         return Rescale(parallelism)
 
@@ -317,7 +303,7 @@ class Coordinator:
         self.ticks.place(self._host.parts)
         self.ticks.start(self._host.live())
         self._requests.listeners.notify(Rescaled(self.ticks.number, previous, change.parallelism))
-        self._taken.end_rescale()
+        self._mailbox.changes.end_rescale()
 
     def _discover(self) -> PartsChanged | None:
         """Find the sources with changed parts."""
@@ -338,17 +324,21 @@ class Coordinator:
 
     def _keep(self, *, ending: bool = False) -> bool:
         """Begin a snapshot for all requests; return whether that was possible before the next tick."""
-        taken = self._taken
+        changes = self._mailbox.changes
+        asked = changes.snapshots
         if not self._options.persistence.is_enabled:
-            abandon(taken.give_back_snapshots())
+            for request in asked:
+                request.end(None)
+            changes.drop(asked)
             return True
         try:
-            made = self.snapshots.take(taken.snapshots, ending=ending)
+            made = self.snapshots.take(asked, ending=ending)
         except Exception as error:
-            fail(taken.snapshots, error)
+            for request in asked:
+                request.fail(error)
             raise
         if made is not None:
-            taken.snapshots.clear()
+            changes.drop(asked)
         return made is not None
 
     # The end
@@ -374,7 +364,9 @@ class Coordinator:
         """End a run that keeps open results; its last snapshot has all state and answers pending requests."""
         if self.snapshots.snapshot is not None:
             self._serve()
-            self.snapshots.answer_with_last(self._taken.give_back_snapshots())
+            asked = self._mailbox.changes.snapshots
+            self.snapshots.answer_with_last(asked)
+            self._mailbox.changes.drop(asked)
         self._requests.listeners.notify(self._options.input_ended(self.ticks.number, held))
 
     # Ticks
@@ -391,7 +383,7 @@ class Coordinator:
 
     def _replay_here(self) -> None:
         """Replay the letters of sinks in this process; while a snapshot is written, it may need to be amended."""
-        if self._requests.replays and not self._requests.stopping and not self.snapshots.is_pending:
+        if self._mailbox.replays.waiting and not self._requests.stopping and not self.snapshots.is_pending:
             self._replays.serve_here()
 
     def _pause(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers to requests to a run: futures that its own thread gives, and that its user code can't wait for."""
+"""Requests to a run, with their answers: futures that its own thread gives, and that its user code can't wait for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from itertools import chain
+from typing import Generic, Self, TypeVar
 
 from malflow.checks import checked_wait
 from malflow.durations import Duration
-from malflow.errors import GraphError, RunFailed
+from malflow.errors import GraphError, MalflowError, RunFailed, SnapshotError
 
 __all__ = [
     "Answer",
@@ -21,8 +22,6 @@ __all__ = [
     "RescaleRequest",
     "SnapshotAnswers",
     "SnapshotRequest",
-    "abandon",
-    "fail",
 ]
 
 A = TypeVar("A")
@@ -87,30 +86,67 @@ class Answer(Future[A]):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRequest:
+@dataclass(frozen=True, eq=False)
+class Request(Generic[A]):
+    """A request to a run, with its answer; of several answers only the first one counts.
+
+    Attributes:
+        answer: the answer.
+    """
+
+    answer: Answer[A] = field(default_factory=lambda: Answer(OwnThreads()), kw_only=True)
+
+    def give(self, result: A) -> None:
+        """Set the result."""
+        with suppress(InvalidStateError):
+            self.answer.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Set the error."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(_for_another_thread(error))
+
+    def end(self, error: BaseException | None) -> None:
+        """Answer it at the end of the run: cancel it; one that is being served and can't be cancelled fails.
+
+        Args:
+            error: the error that ended the run, if any.
+        """
+        if not self.answer.cancel():
+            self.fail(error or RunFailed("the run ended before this was done"))
+
+    def again(self) -> Self:
+        """Return the request for another attempt at the run, after an attempt that took it and did not answer it."""
+        return self
+
+    @property
+    def refusal(self) -> MalflowError | None:
+        """The error for those who post it to a run that has ended; None if it has an answer then, too."""
+        return SnapshotError("the run has ended")
+
+
+class SnapshotRequest(Request[int]):
     """A request for a snapshot, answered with its id."""
 
-    answer: Future[Any] = field(default_factory=Future)
 
-
-@dataclass(frozen=True, slots=True)
-class RescaleRequest:
+@dataclass(frozen=True, eq=False)
+class RescaleRequest(Request[None]):
     """A request to rescale to `parallelism` workers."""
 
     parallelism: int
-    answer: Future[Any] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainRequest:
-    """A request to explain the run's time."""
+class ExplainRequest(Request[None]):
+    """A request to explain the run's time; at the end, those who wait read the last explanation."""
 
-    answer: Future[Any] = field(default_factory=Future)
+    def end(self, error: BaseException | None) -> None:
+        """Answer it."""
+        del error
+        self.give(None)
 
-
-Request: TypeAlias = SnapshotRequest | RescaleRequest | ExplainRequest
-"""A request to a run, served between two ticks."""
+    @property
+    def refusal(self) -> None:
+        """None: the last explanation stays."""
 
 
 class SnapshotAnswers:
@@ -139,44 +175,18 @@ class SnapshotAnswers:
     def end(self, error: BaseException | None) -> None:
         """Answer all requests at the end of the run; those with unfinished snapshots fail with `error`."""
         self.give()
-        for _, requests in self._waiting:
-            fail(requests, error or RunFailed("the run ended before this was done"))
+        for request in chain.from_iterable(requests for _, requests in self._waiting):
+            request.fail(error or RunFailed("the run ended before this was done"))
         self._waiting = []
-
-
-def fail(requests: Iterable[Request], error: BaseException) -> None:
-    """Fail requests with an error, except those already answered or cancelled."""
-    for request in requests:
-        with suppress(InvalidStateError):
-            request.answer.set_exception(_for_another_thread(error))
-
-
-def abandon(requests: Iterable[Request], error: BaseException | None = None) -> None:
-    """Cancel requests, but for explanations; one that is being served and can't be cancelled fails.
-
-    Args:
-        requests: requests that will not be served.
-        error: the error that ended the run, if any.
-    """
-    for request in requests:
-        if isinstance(request, ExplainRequest):  # those who wait read the last explanation
-            _set(request, None)
-        elif not request.answer.cancel():
-            fail([request], error or RunFailed("the run ended before this was done"))
 
 
 def _pass_on(done: Future[int], requests: Iterable[SnapshotRequest]) -> None:
     error = CancelledError() if done.cancelled() else done.exception()
-    if error is not None:
-        fail(requests, error)
-        return
     for request in requests:
-        _set(request, done.result())
-
-
-def _set(request: Request, result: Any) -> None:
-    with suppress(InvalidStateError):
-        request.answer.set_result(result)
+        if error is None:
+            request.give(done.result())
+        else:
+            request.fail(error)
 
 
 def _for_another_thread(error: BaseException) -> Exception:

@@ -1,18 +1,17 @@
-"""The requests of other threads to a run: those that wait, and those that it has taken."""
+"""The mailbox of a run: the requests of other threads that wait, and the ones that the run serves."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, Generic, TypeVar
 
 from malflow.engine.plan import Program
 from malflow.engine.taps import Tap, Taps, tapped_ports
-from malflow.errors import GraphError, QueryError, SnapshotError, UnsupportedOperator
+from malflow.errors import GraphError, QueryError, UnsupportedOperator
 from malflow.failures import Replayed
 from malflow.runtime.options import checked_parallelism
 from malflow.runtime.progress.listeners import Listeners
@@ -25,22 +24,184 @@ from malflow.runtime.requests.answers import (
     Request,
     RescaleRequest,
     SnapshotRequest,
-    abandon,
 )
 from malflow.runtime.requests.pauses import Wake
-from malflow.runtime.requests.queries import Query, StateAnswer
-from malflow.runtime.requests.replays import ReplayRequest, checked_replay
+from malflow.runtime.requests.queries import Query, ReplayRequest, StateAnswer, checked_replay
 
-__all__ = [
-    "RunRequests",
-    "TakenRequests",
-]
+__all__ = ["ChangeRequests", "Mailbox", "RunRequests", "Tray"]
 
-_OVER = "the run ended before"
 _ELSEWHERE = {"processes": "other processes", "spark": "the processes of Spark"}
 
 _MOST_WAITING = 10_000
 """Questions to a run that may wait: a client that asks faster than the run answers gets an error."""
+
+A = TypeVar("A")
+R = TypeVar("R", bound=Request[Any])
+
+
+class Tray(Generic[R]):
+    """The requests of one kind, oldest first; only the thread of the run takes them.
+
+    A signal may interrupt any method, so a request is in one of the lists or in both until it has its answer.
+
+    Attributes:
+        waiting: the requests that the run has not taken; other threads add some.
+        taken: the requests that the run serves.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[R] = []
+        self.taken: list[R] = []
+
+    def take(self, request: R) -> None:
+        """Take a request that waits."""
+        self.taken.append(request)
+        self.waiting.remove(request)
+
+    def take_all(self) -> bool:
+        """Take all requests that wait; return whether the run has any to serve."""
+        while self.waiting:
+            self.take(self.waiting[0])
+        return bool(self.taken)
+
+    def drop(self, requests: Iterable[R]) -> None:
+        """Remove requests that were taken and answered."""
+        for request in [*requests]:
+            self.taken.remove(request)
+
+    def give_back(self, error: BaseException | None) -> None:
+        """Return the requests that were taken to the front, in their order; a rescale that was begun ends.
+
+        Args:
+            error: the error that ended the attempt at the run, if any.
+        """
+        for request in self.taken:
+            if request.answer.running():
+                request.end(error)
+        again = [request.again() for request in self.taken]
+        self.waiting[:0] = [request for request in again if not request.answer.done()]
+        self.taken.clear()
+
+    def end(self, error: BaseException | None) -> None:
+        """Answer all requests at the end of the run."""
+        for request in [*self.taken, *self.waiting]:
+            request.end(error)
+        self.taken.clear()
+        self.waiting.clear()
+
+
+class ChangeRequests(Tray[SnapshotRequest | RescaleRequest]):
+    """Requests for snapshots and rescales; they are served in the order in which they came."""
+
+    @property
+    def snapshots(self) -> list[SnapshotRequest]:
+        """The requests that the next snapshot answers: all before the next rescale."""
+        first = next((at for at, it in enumerate(self.taken) if isinstance(it, RescaleRequest)), len(self.taken))
+        return [it for it in self.taken[:first] if isinstance(it, SnapshotRequest)]
+
+    @property
+    def is_rescale_next(self) -> bool:
+        """Whether the oldest request is for a rescale."""
+        return bool(self.taken) and isinstance(self.taken[0], RescaleRequest)
+
+    def begin_rescale(self) -> int | None:
+        """Begin the rescale that is next; return the number of workers, None if the request was cancelled."""
+        request = self.taken[0]
+        if isinstance(request, RescaleRequest) and request.answer.set_running_or_notify_cancel():
+            return request.parallelism
+        self.drop([request])
+        return None
+
+    def end_rescale(self, error: Exception | None = None) -> None:
+        """Answer the request for the rescale that was begun. It is made, or failed with `error`."""
+        request = self.taken[0]
+        if error is not None:
+            request.fail(error)
+        elif isinstance(request, RescaleRequest):
+            request.give(None)
+        self.drop([request])
+
+    def cancel_rescales(self) -> None:
+        """Cancel all rescales; only the last snapshot is still possible."""
+        rescales = [it for it in self.taken if isinstance(it, RescaleRequest)]
+        for request in rescales:
+            request.end(None)
+        self.drop(rescales)
+
+
+class Mailbox:
+    """The requests to a run. Each is answered: by the run, by `close`, or at once if the run has ended.
+
+    Any thread, signal handler or user code may post, so there is no lock. `post` adds a request, then checks whether
+    the run is over. `close` notes that it is over, then looks for requests. A request that comes at the end is seen by
+    one of them. If both see it, the first answer counts.
+
+    It outlives the attempts at a run. The coordinator decides which kind is served when.
+
+    Attributes:
+        is_over: whether the run has ended.
+        wake: ends a pause of the run.
+        changes: snapshots and rescales.
+        explanations: explanations of the run's time.
+        queries: questions to the states of the run.
+        replays: requests about dead letters.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.wake = Wake()
+        self.changes = ChangeRequests()
+        self.explanations: Tray[ExplainRequest] = Tray()
+        self.queries: Tray[Query] = Tray()
+        self.replays: Tray[ReplayRequest] = Tray()
+        self._trays: dict[type[Request[Any]], Tray[Any]] = {
+            SnapshotRequest: self.changes,
+            RescaleRequest: self.changes,
+            ExplainRequest: self.explanations,
+            Query: self.queries,
+            ReplayRequest: self.replays,
+        }
+
+    @property
+    def has_new(self) -> bool:
+        """Whether a request waits that the run has not taken."""
+        return bool(self.changes.waiting or self.explanations.waiting or self.queries.waiting or self.replays.waiting)
+
+    def post(self, request: Request[A]) -> Answer[A]:
+        """Add a request, and end a pause of the run; return its answer.
+
+        Raises:
+            MalflowError: if the run has ended, except for an explanation.
+        """
+        waiting = self._trays[type(request)].waiting
+        waiting.append(request)
+        self.wake.set()
+        if self.is_over:  # not before it was added
+            request.end(None)
+            with suppress(ValueError):  # `close` has removed it
+                waiting.remove(request)
+            if (refusal := request.refusal) is not None:
+                raise refusal
+        return request.answer
+
+    def give_back(self, error: BaseException | None) -> None:
+        """Return the requests that an attempt took and did not answer, for another attempt.
+
+        Args:
+            error: the error that ended the attempt, if any.
+        """
+        for tray in self._trays.values():
+            tray.give_back(error)
+
+    def close(self, error: BaseException | None) -> None:
+        """Answer all requests at the end of the run, and refuse new ones.
+
+        Args:
+            error: the error that ended the run, if any.
+        """
+        self.is_over = True  # not after the requests were answered
+        for tray in self._trays.values():
+            tray.end(error)
 
 
 class RunRequests:
@@ -51,16 +212,12 @@ class RunRequests:
 
     Attributes:
         stopping: whether the run should end after the current tick.
-        pending: requests to serve after the current tick.
         listeners: the listeners of the run.
-        is_over: whether the run has ended.
+        mailbox: the requests.
         explained: the last explanation, without late records.
         own: the threads that the run works on.
-        queries: questions to the states of the run.
-        replays: requests about dead letters.
         taps: further readers of the outputs of operators.
         program: the program of the run; None before it is built.
-        wake: ends a pause of the run.
         phase: the status over all attempts; None during an attempt, which knows its own.
         started: when it started, in UTC; None before.
         runtime: the kind of the runtime.
@@ -69,15 +226,11 @@ class RunRequests:
     def __init__(self, listeners: Listeners | None = None) -> None:
         self.listeners = Listeners() if listeners is None else listeners
         self.stopping = False
-        self.pending: deque[Request] = deque()
-        self.is_over = False
+        self.mailbox = Mailbox()
         self.explained = TimeTable()
         self.own = OwnThreads()
-        self.queries: deque[Query] = deque()
-        self.replays: list[ReplayRequest] = []
         self.taps = Taps()
         self.program: Program | None = None
-        self.wake = Wake()
         self.phase: Status | None = "starting"
         self.started: datetime | None = None
         self.runtime = ""
@@ -101,26 +254,19 @@ class RunRequests:
     @property
     def has_new(self) -> bool:
         """Whether the run is asked to stop, or for something that it has not taken up."""
-        return self.stopping or bool(self.pending) or bool(self.queries or self.replays)
+        return self.stopping or self.mailbox.has_new
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.mailbox.is_over
 
     def stop(self) -> None:
         """End the run after the current tick."""
         self.stopping = True
 
-    def ask(self, request: Request) -> Future[Any]:
-        """Queue a request, served after the current tick or, while a restart is pending, after the next first tick.
-
-        Raises:
-            SnapshotError: if the run has ended.
-        """
-        self.pending.append(request)
-        if self.is_over:  # checked after the append: a run that ends now cancels the requests that it finds
-            abandon([request])
-            raise SnapshotError("the run has ended")
-        return request.answer
-
     def ask_snapshot(self, *, keeps: bool) -> Future[int]:
-        """Queue a request for a snapshot.
+        """Post a request for a snapshot, served after the current tick or, before a restart, after the next first one.
 
         Args:
             keeps: whether the run has a persistence.
@@ -131,46 +277,37 @@ class RunRequests:
         """
         if not keeps:
             raise GraphError("a snapshot needs a persistence; pass persistence=FsspecBackend(...)")
-        return self.ask(SnapshotRequest(Answer(self.own)))
+        return self.mailbox.post(SnapshotRequest(answer=Answer(self.own)))
 
     def ask_rescale(self, parallelism: int) -> Future[None]:
-        """Queue a request for another number of workers.
+        """Post a request for another number of workers, served as `ask_snapshot`.
 
         Raises:
             GraphError: if `parallelism` is not a positive integer.
             SnapshotError: if the run has ended.
         """
-        return self.ask(RescaleRequest(checked_parallelism(parallelism), Answer(self.own)))
+        return self.mailbox.post(RescaleRequest(checked_parallelism(parallelism), answer=Answer(self.own)))
 
     def ask_state(self, query: Query) -> StateAnswer[Any]:
-        """Queue a question, answered after the current tick or, on Spark, with the next one.
+        """Post a question, answered after the current tick or, on Spark, with the next one.
 
         Raises:
             QueryError: if the run has ended, or too many questions wait.
         """
-        if len(self.queries) >= _MOST_WAITING:
+        if len(self.mailbox.queries.waiting) >= _MOST_WAITING:
             raise QueryError(f"{_MOST_WAITING:,} questions wait for an answer; wait for some before you ask more")
-        self.queries.append(query)
-        self.wake.set()
-        if self.is_over:  # checked after the append
-            query.fail(_OVER, None)
-            raise QueryError("the run has ended; read_state() reads its last snapshot")
+        self.mailbox.post(query)
         return query.answer
 
     def ask_replay(self, operator: str, ids: Sequence[str] | None, *, discards: bool) -> Future[Replayed]:
-        """Queue a request about dead letters, served in the next tick that polls.
+        """Post a request about dead letters, served in the next tick that polls.
 
         Raises:
             GraphError: if no such operator can have any.
             QueryError: if the run has not begun, or has ended.
         """
-        request = ReplayRequest(checked_replay(self.running, operator, ids, discards=discards), Answer(self.own))
-        self.replays.append(request)
-        self.wake.set()
-        if self.is_over:  # checked after the append
-            request.fail(None)
-            raise QueryError("the run has ended, and its dead letters stay; start it again to replay them")
-        return request.answer
+        replay = checked_replay(self.running, operator, ids, discards=discards)
+        return self.mailbox.post(ReplayRequest(replay, answer=Answer(self.own)))
 
     def tap(self, tap: Tap) -> None:
         """Add a reader of an operator's output.
@@ -197,132 +334,17 @@ class RunRequests:
             TimeoutError: if the tick takes longer.
         """
         self.own.check_may_wait("explain_time() waits for the end of the tick", "call it from another thread")
-        request = ExplainRequest()
-        self.pending.append(request)
-        if not self.is_over:  # checked after the append
-            request.answer.result(timeout)
+        self.mailbox.post(ExplainRequest()).result(timeout)
 
     def time_table(self, progress: Progress) -> TimeTable:
         """Return the last explanation as a table, with the late records so far."""
         return replace(self.explained, late=progress.late, lateness=progress.lateness)
 
-    def ask_again(self, requests: Iterable[Request]) -> None:
-        """Return requests that were taken but not begun to the front of the queue."""
-        self.pending.extendleft(reversed([*requests]))
-
     def end(self, error: BaseException | None) -> None:
-        """Cancel all pending requests, or fail them with `error`, and refuse new ones."""
-        self.is_over = True
-        self.phase = "ended" if error is None else "failed"
-        while self.pending:
-            abandon([self.pending.popleft()], error)
-        while self.queries:
-            self.queries.popleft().fail(_OVER, error)
-        while self.replays:
-            self.replays.pop(0).fail(error)
-
-
-class TakenRequests:
-    """Takes requests in order, and answers those that can't be served.
-
-    Snapshots and rescales are served in the order of their requests; explanations overtake them, since they tell why
-    the others have to wait.
-
-    Args:
-        requests: the queue.
-
-    Attributes:
-        snapshots: the requests that the next snapshot answers.
-        rescale: the request for the rescale in progress.
-        explanations: the requests that the next explanation answers.
-    """
-
-    def __init__(self, requests: RunRequests) -> None:
-        self.snapshots: list[SnapshotRequest] = []
-        self.rescale: RescaleRequest | None = None
-        self.explanations: list[ExplainRequest] = []
-        self._ordered: deque[SnapshotRequest | RescaleRequest] = deque()
-        self._pending = requests.pending
-
-    def __bool__(self) -> bool:
-        """Whether a request for a snapshot or a rescale waits, in the queue or taken from it."""
-        self.take()
-        return bool(self._ordered or self.snapshots)
-
-    def take(self) -> None:
-        """Take all requests from the queue."""
-        while self._pending:
-            request = self._pending[0]
-            match request:
-                case SnapshotRequest() | RescaleRequest():
-                    self._ordered.append(request)
-                case ExplainRequest():
-                    self.explanations.append(request)
-                case _:
-                    assert_never(request)
-            self._pending.popleft()  # not earlier, in case a signal arrives in between
-
-    @property
-    def is_rescale_next(self) -> bool:
-        """Whether the oldest request is for a rescale."""
-        return not self.snapshots and bool(self._ordered) and isinstance(self._ordered[0], RescaleRequest)
-
-    def take_rescale(self) -> int | None:
-        """Begin to serve the oldest request; return the number of workers, None if the request was cancelled."""
-        request = self._ordered.popleft()
-        if not isinstance(request, RescaleRequest) or not request.answer.set_running_or_notify_cancel():
-            return None
-        self.rescale = request
-        return request.parallelism
-
-    def end_rescale(self, error: Exception | None = None) -> None:
-        """Answer the request for a rescale. It is made, or failed with `error`."""
-        request, self.rescale = self.rescale, None
-        if request is None:
-            return
-        if error is None:
-            request.answer.set_result(None)
-        else:
-            request.answer.set_exception(error)
-
-    def take_snapshots(self) -> None:
-        """Assign the requests before the next rescale to the next snapshot."""
-        while self._ordered and isinstance(request := self._ordered[0], SnapshotRequest):
-            self.snapshots.append(request)
-            self._ordered.popleft()
-
-    def take_last(self) -> None:
-        """Assign all requests for snapshots to the last snapshot; rescales are no longer possible."""
-        while self._ordered:
-            self.take_snapshots()
-            if self._ordered:
-                abandon([self._ordered.popleft()])
-
-    def end_explanations(self) -> None:
-        """Answer the requests for an explanation with the current one."""
-        asked, self.explanations = self.explanations, []
-        for request in asked:
-            with suppress(InvalidStateError):
-                request.answer.set_result(None)
-
-    def give_back_snapshots(self) -> list[SnapshotRequest]:
-        """Return the requests for snapshots that no snapshot answers."""
-        asked, self.snapshots = self.snapshots, []
-        return asked
-
-    def give_back(self) -> list[Request]:
-        """Return the requests that were not served, in their order, for another attempt to serve."""
-        asked = [*self.explanations, *self.give_back_snapshots(), *self._ordered]
-        self.explanations = []
-        self._ordered.clear()
-        return asked
-
-    def close(self, error: BaseException | None) -> None:
-        """Answer what was not served.
+        """Answer all requests at the end of the run, and refuse new ones.
 
         Args:
             error: the error that ended the run, if any.
         """
-        abandon(self.give_back(), error)
-        if self.rescale is not None:
-            abandon([self.rescale], error)
+        self.phase = "ended" if error is None else "failed"
+        self.mailbox.close(error)

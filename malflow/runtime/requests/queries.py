@@ -1,20 +1,23 @@
-"""Questions of other threads to the states of a run, and their answers."""
+"""Questions of other threads to the states of a run, and requests about its dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeVar
 
-from malflow.engine.questions import Found, KeptState, Outcome, Question
-from malflow.errors import MalflowError, QueryError
-from malflow.runtime.requests.answers import Answer, OwnThreads
+from malflow.engine.plan import Program
+from malflow.engine.questions import Found, KeptState, Outcome, Question, kept_letters
+from malflow.errors import GraphError, MalflowError, QueryError
+from malflow.failures import Replay, Replayed
+from malflow.runtime.requests.answers import Answer, OwnThreads, Request
 
-__all__ = ["Query", "StateAnswer"]
+__all__ = ["Query", "ReplayRequest", "StateAnswer", "checked_replay"]
 
 A = TypeVar("A")
+
+_MOST_TRIES = 2
+"""Attempts at the run that a question may end with: it may itself be the reason."""
 
 
 class StateAnswer(Answer[A]):
@@ -29,51 +32,94 @@ class StateAnswer(Answer[A]):
         self.tick: int | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Query:
+@dataclass(frozen=True, eq=False)
+class Query(Request[Any]):
     """A question with its answer.
 
     Attributes:
-        question: the question, as it is put to each worker.
+        question: the question.
         kept: the state that it is about.
         read: returns the result from the findings of the workers, in their order.
-        answer: the future of the result.
         tries: how many attempts at the run have ended without an answer.
+        answer: the future of the result.
     """
 
     question: Question
     kept: KeptState
     read: Callable[[Sequence[Found]], Any]
-    answer: StateAnswer[Any]
     tries: int = 0
+    answer: StateAnswer[Any] = field(kw_only=True)
 
-    def give(self, outcome: Outcome, tick: int) -> None:
+    def find(self, outcome: Outcome, tick: int) -> None:
         """Set the result or the error, unless it was cancelled.
 
         Args:
             outcome: the findings of the workers, or an error.
             tick: the tick after which they were made.
         """
-        with suppress(InvalidStateError):
-            if isinstance(outcome, MalflowError):
-                self.answer.set_exception(outcome)
-                return
-            try:
-                result = self.read(outcome)
-            except MalflowError as error:
-                self.answer.set_exception(error)
-                return
-            self.answer.tick = tick
-            self.answer.set_result(result)
+        if isinstance(outcome, MalflowError):
+            self.fail(outcome)
+            return
+        try:
+            result = self.read(outcome)
+        except MalflowError as error:
+            self.fail(error)
+            return
+        self.answer.tick = tick
+        self.give(result)
 
-    def fail(self, reason: str, cause: BaseException | None) -> None:
-        """Set an error, unless it was cancelled.
+    def end(self, error: BaseException | None) -> None:
+        """Fail: the run has ended."""
+        self._refuse("the run ended before", error)
 
-        Args:
-            reason: why there is no answer.
-            cause: the error that ended the run, if any.
-        """
+    def again(self) -> Self:
+        """Return it with one more try; after too many it fails."""
+        tries = self.tries + 1
+        if tries == _MOST_TRIES:
+            self._refuse(f"the run failed {_MOST_TRIES} times while it was asked", None)
+        return replace(self, tries=tries)
+
+    @property
+    def refusal(self) -> QueryError:
+        """The error after the end of the run."""
+        return QueryError("the run has ended; read_state() reads its last snapshot")
+
+    def _refuse(self, reason: str, cause: BaseException | None) -> None:
         error = QueryError(f"operator '{self.kept.node.name}' was not asked: {reason}", operator=self.kept.node.name)
         error.__cause__ = cause
-        with suppress(InvalidStateError):
-            self.answer.set_exception(error)
+        self.fail(error)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayRequest(Request[Replayed]):
+    """A request about the dead letters of an operator."""
+
+    replay: Replay
+
+    def end(self, error: BaseException | None) -> None:
+        """Fail: the run has ended."""
+        name = self.replay.operator
+        ended = QueryError(
+            f"the dead letters of operator '{name}' were not touched: the run ended before", operator=name
+        )
+        ended.__cause__ = error
+        self.fail(ended)
+
+    @property
+    def refusal(self) -> QueryError:
+        """The error after the end of the run."""
+        return QueryError("the run has ended, and its dead letters stay; start it again to replay them")
+
+
+def checked_replay(program: Program, operator: str, ids: Sequence[str] | None, *, discards: bool) -> Replay:
+    """Return a request about the dead letters of an operator."""
+    kept_letters(program, operator)
+    if ids is not None and (isinstance(ids, str) or not all(isinstance(it, str) for it in ids)):
+        raise GraphError(f"ids takes a list of the ids of dead letters, or None for all; got {ids!r:.200}")
+    source = program.sources.get(operator)
+    if source is not None and not discards and not hasattr(source.source.impl, "read_again"):
+        raise GraphError(
+            f"'{operator}' is a source without read_again(), which would read raw records again; discard its letters",
+            operator=operator,
+        )
+    return Replay(operator, None if ids is None else tuple(ids), discards)

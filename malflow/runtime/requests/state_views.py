@@ -229,4 +229,4 @@ def _asked(
     requests: RunRequests, kept: KeptState, question: Question, read: Callable[[Sequence[Found]], Any]
 ) -> StateAnswer[Any]:
     requests.own.check_may_wait("a question is answered by the run between two ticks", "ask from another thread")
-    return requests.ask_state(Query(question, kept, read, StateAnswer(requests.own)))
+    return requests.ask_state(Query(question, kept, read, answer=StateAnswer(requests.own)))

@@ -14,7 +14,7 @@ from malflow.operators.waiting import OperatorTime
 from malflow.runtime.host import Host
 from malflow.runtime.progress.progress import late_of, unread_late, written_of
 from malflow.runtime.progress.time_table import TimeRow, explained
-from malflow.runtime.requests.mailbox import RunRequests, TakenRequests
+from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.why.flow import bound_in, may_be_in_other_units, misfit, plus
 
 __all__ = [
@@ -140,20 +140,19 @@ class TimeExplainer:
         program: the program.
         host: reports the progress of operators in event time, now or with the reports of a tick.
         ticks: the ticks of the run.
-        requests: receives each explanation.
-        taken: the requests for explanations.
+        requests: receives each explanation, and has the requests for some.
 
     Attributes:
         needs_tick: whether the next tick must report the progress of operators.
     """
 
-    def __init__(self, program: Program, host: Host, ticks: Ticks, requests: RunRequests, taken: TakenRequests) -> None:
+    def __init__(self, program: Program, host: Host, ticks: Ticks, requests: RunRequests) -> None:
         self.needs_tick = False
         self._program = program
         self._host = host
         self._ticks = ticks
         self._requests = requests
-        self._taken = taken
+        self._asked = requests.mailbox.explanations
         bounds = {it.node.name: (bound_in(it.node), it.location) for it in program.vertices}
         self._watch = TimeWatch({name: it for name, it in bounds.items() if it[0] is not None})
         self._unread_late = unread_late(program)
@@ -162,7 +161,8 @@ class TimeExplainer:
     def is_due(self) -> bool:
         """Whether somebody asks, or the watch is to look."""
         watch, ticks = self._watch, self._ticks
-        return bool(self._taken.explanations) or watch.suspects(ticks.lateness) or watch.is_due(ticks.clock.now)
+        is_asked = bool(self._asked.waiting or self._asked.taken)
+        return is_asked or watch.suspects(ticks.lateness) or watch.is_due(ticks.clock.now)
 
     def note_late(self) -> None:
         """Warn if many records are late."""
@@ -171,6 +171,7 @@ class TimeExplainer:
 
     def explain(self) -> None:
         """Explain, now or with the next tick."""
+        self._asked.take_all()  # those who ask later get a later explanation
         times = self._host.times()
         self.needs_tick = times is None
         if times is not None:
@@ -190,4 +191,6 @@ class TimeExplainer:
         self._watch.note_bounds(ticks.lateness, table.epochs)
         self._watch.note(now, table.rows, written_of(self._program, ticks.counts))
         self._requests.explained = table
-        self._taken.end_explanations()
+        for request in self._asked.taken:
+            request.give(None)
+        self._asked.taken.clear()

@@ -112,12 +112,12 @@ class Program:
 
     def _ask_for_snapshot(self) -> None:
         """Ask for one at the end of this tick."""
-        if not self.runtime._slot.current.pending:
+        if not self.runtime._slot.current.mailbox.changes.waiting:
             self.asked = self.runtime.snapshot()
 
     def _is_waiting(self) -> bool:
         """Whether the snapshot of an earlier tick is still to come."""
-        return not self.asked.done() and not self.runtime._slot.current.pending
+        return not self.asked.done() and not self.runtime._slot.current.mailbox.changes.waiting
 
 
 class WaitingSource(ScriptedSource):
