@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from malflow.snapshot import FsspecBackend
+from tests.kit.interrupts import heed_signals
 from tests.kit.waiting import wait_until
 from tests.monitor.watching import monitored, numbers
 
@@ -33,7 +34,13 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
         command = [sys.executable, "-m", "malflow", "top", "digits", "--every", "200ms"]
         ends: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), self._end)
-        self.process = subprocess.Popen(command, env=environment, start_new_session=True, **ends)
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=heed_signals,  # noqa: PLW1509 - it only sets signals
+            **ends,
+        )
         self.text = ""
 
     def read(self, until: Callable[[str], object]) -> None:
