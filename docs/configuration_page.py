@@ -14,7 +14,7 @@ from typing import Any
 from malflow.config.documents import default_of, description
 from malflow.config.reading import expected
 from malflow.config.secrets import time_text
-from malflow.config.tables import WHOLE, Entries, Leaf, Shape, TableShape
+from malflow.config.sections import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.connectors.option_texts import ByteCount
 
 PAGE = Path(__file__).parent / "configuration.md"

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from malflow.config.entries import Path, dotted, toml_escaped
 from malflow.config.reading import NONE
 from malflow.config.secrets import HIDDEN, Secret, is_secret, shown, time_text
-from malflow.config.settings import Settings
-from malflow.config.tables import (
+from malflow.config.sections import (
     WHOLE,
     Entries,
     Leaf,
@@ -28,6 +27,7 @@ from malflow.config.tables import (
     TableShape,
     every_leaf,
 )
+from malflow.config.settings import Settings
 from malflow.connectors.option_texts import ByteCount, kinds_of
 from malflow.durations import PATTERN
 from malflow.errors import ConfigFault

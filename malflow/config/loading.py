@@ -13,8 +13,8 @@ from malflow.config.entries import Entry, Faults, Layer, LayerName, Path, dotted
 from malflow.config.files import ConfigFile, found_file
 from malflow.config.reading import PROFILE, LayerReader, of_environment, of_overrides
 from malflow.config.secrets import Secret, expanded, is_written_secret, read_secret, referenced, references
+from malflow.config.sections import WHOLE, TableShape, shape_at
 from malflow.config.settings import Settings, settings_of
-from malflow.config.tables import WHOLE, TableShape, shape_at
 from malflow.connectors.address import Address
 from malflow.connectors.by_name import Connection
 from malflow.errors import ConfigFault, GraphError, MissingDependency

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from malflow.config.entries import Entry, Faults, Layer, Origin, Path, dotted
 from malflow.config.secrets import shown
-from malflow.config.tables import WHOLE, Entries, Leaf, Shape, TableShape, every_leaf
+from malflow.config.sections import WHOLE, Entries, Leaf, Shape, TableShape, every_leaf
 from malflow.connectors.option_texts import UNREADABLE, ByteCount, forms_of, kinds_of, read_text
 from malflow.durations import read_duration
 from malflow.snapshot.protocol.signing import KEY_VARIABLE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from malflow.config.entries import LAYERS, Entry, Faults, Layer, LayerName, Origin, Path, Stacks, dotted, stacked
 from malflow.config.secrets import shown
-from malflow.config.tables import WHOLE, Entries, Leaf, PersistenceSettings, Shape, Tables, TableShape, shape_at
+from malflow.config.sections import WHOLE, Entries, Leaf, PersistenceSettings, Shape, Tables, TableShape, shape_at
 from malflow.connectors.by_name import Replacement
 from malflow.errors import ConfigError, ConfigFault, GraphError
 from malflow.failures import Budget, Fate, OnError, Retry
@@ -30,7 +30,7 @@ from malflow.streams.stream import StreamProvider
 from malflow.words import did_you_mean
 
 if TYPE_CHECKING:
-    from malflow.config.tables import RetrySettings
+    from malflow.config.sections import RetrySettings
 
 __all__ = [
     "KINDS",

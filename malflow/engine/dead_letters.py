@@ -22,8 +22,8 @@ from malflow.message import NoKey
 from malflow.nodes import LETTERS_OUTPUT, SinkNode, TimestampsNode
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.failures.dead_letters import REFUSED, UNWRITTEN, Chosen, Letters
 from malflow.operators.failures.guard import Guard, is_fatal
-from malflow.operators.failures.letters import REFUSED, UNWRITTEN, Chosen, Letters
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.records.batch import Batch
 from malflow.sinks.transactional import Divided, DroppedTransaction, Refused

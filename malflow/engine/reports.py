@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from malflow.failures import Failures, Replayed
 from malflow.operators.hosting.reader import Lags, Share
-from malflow.operators.hot_keys import HotSample
+from malflow.operators.key_sampling import HotSample
 from malflow.operators.waiting import OperatorTime, Reached, Waiting, merge_held
 
 __all__ = [

@@ -27,12 +27,12 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
+from malflow.operators.failures.dead_letters import Letters
 from malflow.operators.failures.guard import Guard
-from malflow.operators.failures.letters import Letters
 from malflow.operators.failures.surviving import guarded
 from malflow.operators.hosting.sink import SinkWriter, open_sink
 from malflow.operators.hosting.source import Source
-from malflow.operators.hot_keys import HotSample
+from malflow.operators.key_sampling import HotSample
 from malflow.operators.routing import Merge, Router
 from malflow.records.batch import Batch
 

@@ -19,7 +19,7 @@ from malflow.nodes import (
     TimestampsNode,
     UnionNode,
 )
-from malflow.operators.failures.letters import LETTERS, REFUSED, UNWRITTEN
+from malflow.operators.failures.dead_letters import LETTERS, REFUSED, UNWRITTEN
 from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.states.kinds import Movement, StateKind, StateSpec

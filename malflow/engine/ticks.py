@@ -20,7 +20,7 @@ from malflow.event_time.tick import Tick
 from malflow.failures import Replay
 from malflow.operators.epochs.idle_time import merge_lateness
 from malflow.operators.hosting.reader import Lags, Share, total_share
-from malflow.operators.hot_keys import HotSample
+from malflow.operators.key_sampling import HotSample
 from malflow.records.batch import BATCH_SIZE
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from malflow.engine.stage_operators import StageOperators
 from malflow.engine.state_specs import hidden_id, state_id
 from malflow.operators.contract import Operator, StateKeeper
-from malflow.operators.failures.letters import LETTERS
+from malflow.operators.failures.dead_letters import LETTERS
 from malflow.operators.hosting.parts import PartOperator
 from malflow.states.keyed import Delta
 from malflow.states.paned import OperatorState

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from malflow.drawing import compact_document, draw
-from malflow.engine.questions import MOST_KEYS
+from malflow.engine.state_queries import MOST_KEYS
 from malflow.errors import GraphError, MalflowError
 from malflow.events import Event, LettersTaken, Run, SnapshotCommitted
 from malflow.monitor.asks import Ask
@@ -29,7 +29,7 @@ from malflow.monitor.documents import (
     time_document,
     why_document,
 )
-from malflow.monitor.history import History
+from malflow.monitor.recent_past import History
 from malflow.monitor.samples import NOT_SHOWN, Samples, TooManySamples
 from malflow.operators.failures.guard import KEPT
 from malflow.runtime.progress.progress import Progress

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from malflow.errors import OperatorError, reason_of
 from malflow.events import Event
 from malflow.failures import DeadLetter
-from malflow.monitor.history import History, Rates
+from malflow.monitor.recent_past import History, Rates
 from malflow.operators.waiting import Running
 from malflow.runtime.progress.progress import OperatorProgress, Progress, SnapshotFailure, SnapshotInfo, Spread
 from malflow.runtime.progress.time_table import TimeRow, TimeTable

@@ -18,9 +18,9 @@ from malflow.events import Event, Run, TickFinished
 from malflow.monitor.answers import Answers, Events, read_progress
 from malflow.monitor.control_socket import ControlSocket
 from malflow.monitor.documents import RunFacts
-from malflow.monitor.history import History
 from malflow.monitor.meters import Meters, Times
 from malflow.monitor.metrics import Reading
+from malflow.monitor.recent_past import History
 from malflow.monitor.run_files import NoPlace, RunFile, clear_away, new_id, place, remove, socket_of, write
 from malflow.monitor.samples import Samples, SampleSettings
 from malflow.runtime.owners import Owner

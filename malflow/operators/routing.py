@@ -14,7 +14,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import Frontiers
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import MessageView, attempt
-from malflow.operators.hot_keys import HotKeys
+from malflow.operators.key_sampling import HotKeys
 from malflow.partitioners import (
     PLAIN_TYPES,
     STABLE_KEYS_MET,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from malflow.connectors.parquet.columns import Columns
 from malflow.diagnostics import operator_error
 from malflow.errors import GraphError
-from malflow.snapshot.worker_states import WorkerStates
+from malflow.snapshot.placed_states import WorkerStates
 from malflow.states.kinds import Movement
 
 __all__ = ["OwnRows", "Row", "StateRows", "Stored", "column_names"]

@@ -18,8 +18,8 @@ from malflow.connectors.staging.places import LocalPlace, Place
 from malflow.errors import GraphError, SnapshotError, StoreError
 from malflow.reading.rows import OwnRows, Row, StateRows, Stored, column_names
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.placed_states import WorkerStates
 from malflow.snapshot.reading import opened
-from malflow.snapshot.worker_states import WorkerStates
 from malflow.store.filesystem import filesystem_of, is_local
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.retry import Retry, SystemContext

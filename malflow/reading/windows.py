@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from malflow.engine.plan import compile_graph
-from malflow.engine.questions import check_unit, window_results, windows_node
+from malflow.engine.state_queries import check_unit, window_results, windows_node
 from malflow.engine.state_specs import hidden_id, specs_of
 from malflow.engine.states.migration import migrated, migrations
 from malflow.errors import SnapshotError
@@ -17,8 +17,8 @@ from malflow.nodes import StatefulNode
 from malflow.operators.epochs.frontiers import REACHED
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import changed_definitions, changed_shapes
+from malflow.snapshot.placed_states import WorkerStates
 from malflow.snapshot.reading import opened
-from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_record_key
 from malflow.streams.stream import StreamProvider
 from malflow.windows import WindowResult

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from malflow.engine.parts import Change, Parts, Place
-from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
+from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Running, Waiting

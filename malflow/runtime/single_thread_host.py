@@ -10,9 +10,9 @@ from typing import Any
 
 from malflow.engine.parts import Change, Confirmations, Parts, Place
 from malflow.engine.plan import Program
-from malflow.engine.questions import Outcome, Question, copies, find
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
+from malflow.engine.state_queries import Outcome, Question, copies, find
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.taps import Tapping, Taps
 from malflow.engine.workers import Workers

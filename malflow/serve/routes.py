@@ -70,8 +70,8 @@ from malflow.monitor.asks import ACTS, MOST_WAITING, QUESTIONS, WAITING, Ask, Ba
 from malflow.monitor.documents import Document, as_answer, document, refusal
 from malflow.monitor.meters import is_alive, is_ready
 from malflow.monitor.prometheus import exposition
+from malflow.serve.access import HEADERS, Guard, Handler, refused
 from malflow.serve.files import page_files
-from malflow.serve.guard import HEADERS, Guard, Handler, refused
 from malflow.serve.numbered import Numbered
 from malflow.version import __version__
 

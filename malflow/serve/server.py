@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from malflow.connectors.web_server.addresses import check_token, is_loopback, place_of
 from malflow.connectors.web_server.server import Limits, WebServer
 from malflow.errors import GraphError
-from malflow.serve.guard import HEADERS, Guard
+from malflow.serve.access import HEADERS, Guard
 from malflow.serve.routes import Routes
 
 if TYPE_CHECKING:

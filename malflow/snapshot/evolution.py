@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from malflow.errors import SnapshotError
-from malflow.operators.failures.letters import LETTERS
+from malflow.operators.failures.dead_letters import LETTERS
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.protocol.manifest import Manifest, StateEntry

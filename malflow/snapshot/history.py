@@ -13,6 +13,7 @@ from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.files.data_file import DataFile, decode_file, joined, raw_of
 from malflow.snapshot.files.stored_states import StoredStates
+from malflow.snapshot.placed_states import WorkerStates
 from malflow.snapshot.protocol.manifest import (
     BOUNDARIES,
     DATA,
@@ -25,7 +26,6 @@ from malflow.snapshot.protocol.manifest import (
 from malflow.snapshot.protocol.manifest_log import ManifestLog
 from malflow.snapshot.reading import opened
 from malflow.snapshot.restore import replay
-from malflow.snapshot.worker_states import WorkerStates
 from malflow.words import plural
 
 __all__ = [

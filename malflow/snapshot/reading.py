@@ -8,13 +8,13 @@ from typing import Any, Literal, overload
 
 from malflow.errors import GraphError, SnapshotError
 from malflow.failures import DeadLetter
-from malflow.operators.failures.letters import LETTERS, age_of, letter_of
+from malflow.operators.failures.dead_letters import LETTERS, age_of, letter_of
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.evolution import present_name
 from malflow.snapshot.persistence import Wish, check_wish
+from malflow.snapshot.placed_states import WorkerStates
 from malflow.snapshot.protocol.manifest import Manifest, StateEntry
 from malflow.snapshot.protocol.manifest_log import ManifestLog, candidates, with_time_taken
-from malflow.snapshot.worker_states import WorkerStates
 from malflow.states.entry_keys import check_entry_key
 from malflow.states.kinds import StateKind
 from malflow.words import did_you_mean, listed, short_repr

@@ -9,11 +9,11 @@ from typing import Literal
 from malflow.errors import GraphError, SnapshotError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import Wish
+from malflow.snapshot.placed_states import deletion_explained
 from malflow.snapshot.protocol.commit import Content
 from malflow.snapshot.protocol.manifest_log import ManifestLog
 from malflow.snapshot.protocol.retention import FEWEST_MANIFESTS, delete_below
 from malflow.snapshot.reading import wanted_manifest
-from malflow.snapshot.worker_states import deletion_explained
 from malflow.words import short_repr
 
 __all__ = [

@@ -30,8 +30,8 @@ from malflow.streams.arguments import (
 )
 from malflow.streams.broadcasting import BroadcastOperators
 from malflow.streams.connecting import ConnectOperators
+from malflow.streams.dead_letters import add_letters
 from malflow.streams.event_time import EventTimeOperators, KeyedNeedsEpochs, NeedsEpochs
-from malflow.streams.letters import add_letters
 from malflow.streams.operators.aggregation import AggregateOperators
 from malflow.streams.operators.joins import JoinOperators
 from malflow.streams.operators.matching import MatchOperators

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import hidden_id
 from malflow.nodes import SinkNode, SourceNode, StatefulNode
-from malflow.operators.failures.letters import LETTERS
+from malflow.operators.failures.dead_letters import LETTERS
 from malflow.testing.trial import Outcome, State, Written
 
 __all__ = ["difference"]

@@ -20,7 +20,7 @@ from malflow.failures import DeadLetter, Replay
 from malflow.graph import Graph
 from malflow.message import DataMessage
 from malflow.nodes import Node, SinkNode, SourceNode, StatefulNode
-from malflow.operators.failures.letters import LETTERS, letter_of
+from malflow.operators.failures.dead_letters import LETTERS, letter_of
 from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend

@@ -17,7 +17,7 @@ from malflow.failures import Replay, Replayed
 from malflow.operators.calls.call_options import CallOptions
 from malflow.operators.calls.calling_out import CallingOut
 from malflow.operators.contract import OperatorContext
-from malflow.operators.failures.letters import Letters, letter_of
+from malflow.operators.failures.dead_letters import Letters, letter_of
 from malflow.operators.failures.surviving import guarded
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch

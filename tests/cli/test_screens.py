@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from malflow.cli.output.screens import About, screen_of
 from malflow.drawing.text import width
 from malflow.monitor.documents import RunFacts, progress_document, time_document, why_document
-from malflow.monitor.history import Rates
+from malflow.monitor.recent_past import Rates
 from malflow.runtime.progress.progress import OperatorProgress, Progress
 from malflow.runtime.progress.time_table import TimeTable
 from malflow.runtime.why.answer import Why

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from malflow.config import load, schema, settings_document, shown_settings, toml_text
 from malflow.config.documents import description
-from malflow.config.tables import WHOLE, Entries, RunSettings, SparkSettings, TableShape
+from malflow.config.sections import WHOLE, Entries, RunSettings, SparkSettings, TableShape
 
 TEXTS = st.text(st.sampled_from("ab\"'\\${}\n\t é "), max_size=8)
 SETTINGS = st.fixed_dictionaries(

@@ -24,7 +24,7 @@ from malflow import (
     connect,
 )
 from malflow.config import Override, Settings, load, settings_text
-from malflow.config.tables import PersistenceSettings, ProcessSettings, RunSettings, SparkSettings
+from malflow.config.sections import PersistenceSettings, ProcessSettings, RunSettings, SparkSettings
 from malflow.runtime.base import Runtime, declared_by
 from malflow.runtime.options import RunOptions
 from malflow.runtime.processes.options import ProcessOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 from malflow import StreamProvider
 from malflow.engine.sinks import RunSinks
-from malflow.operators.failures.letters import REFUSED, UNWRITTEN
+from malflow.operators.failures.dead_letters import REFUSED, UNWRITTEN
 from malflow.sinks import ResumableSinkImpl, StatelessSink
 from malflow.sources import SingleIteratorSource
 from malflow.states.keyed import StateDelta

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from malflow.engine.parts import Change, Confirmations
 from malflow.engine.plan import Program, check_not_input
-from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks
+from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates, states_of
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers

@@ -22,7 +22,7 @@ from malflow.monitor.documents import (
     time_document,
     why_document,
 )
-from malflow.monitor.history import History, Rates
+from malflow.monitor.recent_past import History, Rates
 from malflow.operators.waiting import Running
 from malflow.runtime.progress.progress import (
     OperatorProgress,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow.monitor.history import History, Rates
+from malflow.monitor.recent_past import History, Rates
 from malflow.runtime.progress.progress import OperatorProgress, Progress
 
 PLAIN = Progress(0, 1, {}, 0, None, 0)

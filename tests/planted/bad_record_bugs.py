@@ -8,7 +8,7 @@ __all__ = ["BAD_RECORD_BUGS"]
 
 _SURVIVING = "operators/failures/surviving.py"
 _LAWS = "tests/bad_records/test_laws.py"
-_LETTERS = "operators/failures/letters.py"
+_LETTERS = "operators/failures/dead_letters.py"
 _REPLAYS = "engine/dead_letters.py"
 _REPLAYED = "tests/conformance/test_replays.py"
 _KILLS = "tests/bad_records/test_kills.py"

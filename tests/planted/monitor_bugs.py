@@ -157,7 +157,7 @@ MONITOR_BUGS = [
     Bug(
         "a restart has a negative rate",
         "counts only grow",
-        "monitor/history.py",
+        "monitor/recent_past.py",
         " or progress.restarts != self._restarts",
         "",
         ("tests/monitor/test_history.py::test_a_restart_begins_at_zero_and_is_not_a_negative_rate",),

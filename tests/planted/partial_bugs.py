@@ -87,7 +87,7 @@ PARTIAL_BUGS = [
     Bug(
         "a sample misses records with a period",
         "one in 64 is enough",
-        "operators/hot_keys.py",
+        "operators/key_sampling.py",
         "_ONE_IN = 61",
         "_ONE_IN = 64",
         (_HOT,),

@@ -7,7 +7,7 @@ from tests.planted.hunt import Bug
 __all__ = ["QUERY_BUGS"]
 
 _ATTEMPT = "runtime/spark/tasks/stage.py"
-_QUESTIONS = "engine/questions.py"
+_QUESTIONS = "engine/state_queries.py"
 _SERVICE = "runtime/coordination/queries.py"
 _VIEWS = "runtime/requests/state_views.py"
 _MAILBOX = "runtime/requests/mailbox.py"

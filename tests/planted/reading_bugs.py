@@ -6,7 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["READING_BUGS"]
 
-_STATES = "snapshot/worker_states.py"
+_STATES = "snapshot/placed_states.py"
 _CANDIDATES = "snapshot/protocol/manifest_log.py"
 _ROLLUP = "operators/windows/rollup.py"
 _MODELS = "tests/reading/test_models.py"

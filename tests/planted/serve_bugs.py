@@ -6,7 +6,7 @@ from tests.planted.hunt import Bug
 
 __all__ = ["SERVE_BUGS"]
 
-_GUARD = "serve/guard.py"
+_GUARD = "serve/access.py"
 _ROUTES = "serve/routes.py"
 _SECURITY = "tests/serve/test_security.py"
 _METRICS = "tests/monitor/test_metrics.py"
@@ -55,7 +55,7 @@ SERVE_BUGS = [
     Bug(
         "a refused connection is closed before aiohttp serves it",
         "aiohttp begins to serve a connection only later",
-        "connectors/web_server/guard.py",
+        "connectors/web_server/connection_limits.py",
         "        if self._transport is not None:\n            self._transport.abort()\n",
         "        transport = self._transport\n        self.connection_lost(None)\n        if transport is not None:\n"
         "            transport.abort()\n",

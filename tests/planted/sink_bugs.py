@@ -44,7 +44,7 @@ SINK_BUGS = [
     Bug(
         "a task that was repeated sends the pieces of its own",
         "each attempt stores its own",
-        "runtime/spark/tasks/output.py",
+        "runtime/spark/tasks/stage_output.py",
         "        return False\n",
         "        return True\n",
         (f"{_SINKS}::test_of_two_attempts_at_once_the_pieces_of_the_first_count",),
@@ -52,7 +52,7 @@ SINK_BUGS = [
     Bug(
         "pieces that find no room are lost",
         "a scratch folder is only for a while",
-        "runtime/spark/tasks/output.py",
+        "runtime/spark/tasks/stage_output.py",
         "        self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n",
         "        try:\n"
         "            self.sinks.append((sink, self._changelog.write_sink_pieces(*self._name, data), len(data)))\n"

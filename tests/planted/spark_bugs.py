@@ -11,7 +11,7 @@ _COMMANDS = "tests/spark/test_commands.py"
 _MOVES = "tests/spark/test_state_moves.py"
 _MERGED = "tests/spark/test_merged_changes.py"
 _TAKEOVERS = "tests/spark/test_takeovers.py"
-_CHANGES = "runtime/spark/tasks/output.py"
+_CHANGES = "runtime/spark/tasks/stage_output.py"
 _INDEX = "runtime/spark/changelog_index.py"
 
 SPARK_BUGS = [
@@ -130,7 +130,7 @@ SPARK_BUGS = [
     Bug(
         "a worker that ran once elsewhere is dropped",
         "once is taken for twice",
-        "runtime/spark/tasks/places.py",
+        "runtime/spark/tasks/worker_places.py",
         "_TWICE - 1",
         "0",
         (f"{_ANCHORS}::test_a_worker_counts_as_moved_once_it_ran_twice_elsewhere",),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider, agg
-from malflow.operators.hot_keys import HotKeys
+from malflow.operators.key_sampling import HotKeys
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import tumbling

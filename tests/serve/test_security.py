@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from malflow.errors import GraphError
 from malflow.monitor.asks import ACTS, QUESTIONS
 from malflow.serve import Page
+from malflow.serve.access import Guard
 from malflow.serve.files import page_files
-from malflow.serve.guard import Guard
 from tests.serve.serving import TOKEN, Served, bearer, served
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ from malflow.runtime.spark.changelog.changelog import ScratchFolder
 from malflow.runtime.spark.handle import RunAttempt
 from malflow.runtime.spark.protocol import RunSpec, TickCommand
 from malflow.runtime.spark.settings import Settings, SparkOptions
-from malflow.runtime.spark.tasks import workers as worker_cache
+from malflow.runtime.spark.tasks import live_workers as worker_cache
 from malflow.runtime.spark.tasks.records import Row, RowKind
 from malflow.runtime.spark.tasks.stage import StageAttempt
 from malflow.runtime.transport.error_pickles import dumps_error

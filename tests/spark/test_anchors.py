@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from malflow.engine.reports import Report
 from malflow.runtime.spark.anchors import Anchors, places_after
 from malflow.runtime.spark.protocol import StageReport
-from malflow.runtime.spark.tasks.places import AGE, WorkerPlaces
+from malflow.runtime.spark.tasks.worker_places import AGE, WorkerPlaces
 
 clusters = st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=12)
 

@@ -35,8 +35,8 @@ from malflow.runtime.spark import sinks as seal_task
 from malflow.runtime.spark import snapshots
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
-from malflow.runtime.spark.tasks.output import OutputLog, read_pieces
 from malflow.runtime.spark.tasks.records import RecordCounts, Row, RowKind
+from malflow.runtime.spark.tasks.stage_output import OutputLog, read_pieces
 from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.sink_proxies import PieceEncoder
 from malflow.sinks import Share, SinkOwner

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from malflow import SparkRuntime, StreamProvider
-from malflow.runtime.spark import query as heartbeat
+from malflow.runtime.spark import streaming_query as heartbeat
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource

@@ -15,7 +15,7 @@ from malflow.runtime.spark import changelog_index
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry, pack_entry
 from malflow.runtime.spark.changelog_index import ChangelogIndex
-from malflow.runtime.spark.tasks.output import merged
+from malflow.runtime.spark.tasks.stage_output import merged
 from malflow.states.keyed import KeyedState
 
 PLACE = ScratchFolder("", {}, "ab" * 8, b"a key for tests")

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from malflow import OnError, Retry, StreamProvider
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
-from malflow.runtime.spark.tasks import output as stage_output
+from malflow.runtime.spark.tasks import stage_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.snapshot import dead_letters
 from malflow.sources import StatefulSource

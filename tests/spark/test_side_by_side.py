@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, GraphError, SparkRuntime
-from malflow.runtime.spark.tasks.workers import RunRegistry
+from malflow.runtime.spark.tasks.live_workers import RunRegistry
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import SingleIteratorSource
 from tests.kit.waiting import wait_until
@@ -131,7 +131,7 @@ def test_sinks_are_closed_while_other_jobs_hold_the_slots(spark: Any, tmp_path: 
 @pytest.mark.spark
 def test_runs_one_after_the_other_leave_nothing_in_the_processes(spark: Any) -> None:
     def held(_: Any) -> list[int]:
-        from malflow.runtime.spark.tasks import workers as worker_cache  # noqa: PLC0415 - of that process
+        from malflow.runtime.spark.tasks import live_workers as worker_cache  # noqa: PLC0415 - of that process
 
         return [
             len(worker_cache.LIVE_WORKERS),

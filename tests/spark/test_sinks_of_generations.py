@@ -11,9 +11,9 @@ import pytest
 from malflow import StreamProvider
 from malflow.engine.plan import compile_graph
 from malflow.graph import Graph
-from malflow.runtime.spark.tasks import workers as worker_cache
+from malflow.runtime.spark.tasks import live_workers as worker_cache
+from malflow.runtime.spark.tasks.live_workers import ReleaseTask
 from malflow.runtime.spark.tasks.records import RowKind
-from malflow.runtime.spark.tasks.workers import ReleaseTask
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import NoPersistence

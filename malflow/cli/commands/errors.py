@@ -22,7 +22,7 @@ from malflow.monitor import client
 from malflow.monitor.asks import MOST_LISTED
 from malflow.monitor.client import FoundRun
 from malflow.monitor.documents import letter_facts
-from malflow.operators.failures.letters import age_of
+from malflow.operators.failures.dead_letters import age_of
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.reading import dead_letters
 from malflow.snapshot.releasing import PendingTransaction, drop, pending_transactions, release

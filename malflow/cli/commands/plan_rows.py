@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from malflow.diagnostics import describe
 from malflow.engine.plan import Program
 from malflow.nodes import StatefulNode
-from malflow.operators.failures.letters import LETTERS
+from malflow.operators.failures.dead_letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.protocol.manifest import StateEntry
 from malflow.snapshot.restore import ReviewedState

@@ -26,7 +26,7 @@ from malflow.cli.output.texts import columns_of, fitting
 from malflow.errors import MalflowError
 from malflow.events import Event, Run, RunFinished
 from malflow.monitor.documents import Document, RunFacts, progress_document, time_document, why_document
-from malflow.monitor.history import History
+from malflow.monitor.recent_past import History
 
 __all__ = [
     "LiveArea",

@@ -15,7 +15,7 @@ from malflow.cli.running.adapting import with_default
 from malflow.cli.running.script import Target
 from malflow.cli.running.serving import CONFIGURED
 from malflow.config import Override, Settings, check, load
-from malflow.config.tables import RunSettings
+from malflow.config.sections import RunSettings
 from malflow.errors import ConfigFault
 
 __all__ = ["Configuration", "config_options"]

@@ -169,7 +169,7 @@ def _open(page: Page, output: Output) -> None:
 
     The file has a code that works once, within a minute. Then the file is useless, and is removed.
     """
-    from malflow.serve.guard import CODE_SECONDS  # noqa: PLC0415 - needs aiohttp, as the page does
+    from malflow.serve.access import CODE_SECONDS  # noqa: PLC0415 - needs aiohttp, as the page does
 
     try:
         with tempfile.NamedTemporaryFile("w", suffix=".html", prefix="malflow-", delete=False) as file:

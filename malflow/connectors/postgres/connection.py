@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import conninfo
 
-from malflow.connectors.postgres.adapting import READING
+from malflow.connectors.postgres.adapters import READING
 from malflow.connectors.remote import Attention, Background, RemoteSystem, ServerSilent
 from malflow.durations import Duration
 from malflow.errors import GraphError, MalflowError

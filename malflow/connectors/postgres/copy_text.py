@@ -13,7 +13,7 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
-from malflow.connectors.postgres.adapting import interval_text, text_of
+from malflow.connectors.postgres.adapters import interval_text, text_of
 from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.value_limits import DATE, JSON, TIMES, check_of, in_utc, kept_types, plain_number

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.postgres.connection import PostgresError
-from malflow.connectors.postgres.names import identifiers
+from malflow.connectors.postgres.identifiers import identifiers
 from malflow.connectors.tables.ledger_sink import DEFAULT_LEDGER, LedgerRow, ledger_id
 from malflow.sinks.transactional import SinkOwner
 

@@ -13,8 +13,8 @@ from psycopg import sql
 from malflow.checks import checked_names
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer
 from malflow.connectors.postgres.copy_text import fetched
+from malflow.connectors.postgres.identifiers import describe, raw_sql, type_names
 from malflow.connectors.postgres.lookup_keys import KeyText, key_texts
-from malflow.connectors.postgres.names import describe, raw_sql, type_names
 from malflow.connectors.tables.rows import LookupRows, Wanted
 from malflow.durations import Duration
 from malflow.lookups.contract import LookupTable

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import psycopg
 
-from malflow.connectors.postgres.adapting import text_of
+from malflow.connectors.postgres.adapters import text_of
 from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.connection import PostgresError
 from malflow.connectors.postgres.value_limits import FLOAT4, FLOATS, NUMERIC, check_of, in_utc, plain_number

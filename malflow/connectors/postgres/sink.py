@@ -15,8 +15,8 @@ from malflow.checks import check_flag, checked_names
 from malflow.connectors.lost_output import OnDataLoss
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer
 from malflow.connectors.postgres.copy_text import cells_of, line_of
+from malflow.connectors.postgres.identifiers import Table, describe
 from malflow.connectors.postgres.ledger import Ledger, found_ledger
-from malflow.connectors.postgres.names import Table, describe
 from malflow.connectors.postgres.staged_rows import Staged, StagedRows
 from malflow.connectors.postgres.writing import AppendedWriter, Batch, Refused, Stages, TableWriter, as_text
 from malflow.connectors.segments import is_sealed

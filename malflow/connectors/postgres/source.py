@@ -16,7 +16,7 @@ from psycopg import sql
 from malflow.checks import check_function, check_name, check_whole_number, checked_names, checked_seconds
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer, close_after
 from malflow.connectors.postgres.copy_text import fetched
-from malflow.connectors.postgres.names import Table, describe, identifiers, raw_sql, type_names
+from malflow.connectors.postgres.identifiers import Table, describe, identifiers, raw_sql, type_names
 from malflow.connectors.remote import Background
 from malflow.durations import Duration
 from malflow.errors import GraphError

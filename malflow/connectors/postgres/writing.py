@@ -11,7 +11,7 @@ from psycopg import sql
 from malflow.connectors.postgres.column_kinds import Kind
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer
 from malflow.connectors.postgres.copy_text import Column, copy_text
-from malflow.connectors.postgres.names import Table, identifiers
+from malflow.connectors.postgres.identifiers import Table, identifiers
 from malflow.connectors.tables.refused_rows import WrittenAgain
 from malflow.connectors.tables.transaction_rows import Operation, RowBatch, RowsWriter
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 
 from malflow.connectors.web_server.addresses import Place
-from malflow.connectors.web_server.guard import LOG, Guard, connection_limits
+from malflow.connectors.web_server.connection_limits import LOG, Guard, connection_limits
 
 __all__ = [
     "Limits",

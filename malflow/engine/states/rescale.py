@@ -17,7 +17,7 @@ from malflow.errors import MalflowError, OperatorError, SnapshotError
 from malflow.nodes import Vertex
 from malflow.operators.epochs.frontiers import KEPT, UNTIL
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
-from malflow.operators.failures.letters import place_letter
+from malflow.operators.failures.dead_letters import place_letter
 from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
 from malflow.states.kinds import Movement, StateSpec
 from malflow.words import short_repr

@@ -15,7 +15,7 @@ from malflow.event_time.tick import Tick
 from malflow.failures import FATES, DeadLetter, Failure, Failures, Fate, OnError
 from malflow.message import DataMessage
 from malflow.operators.contract import Counts, Operator
-from malflow.operators.failures.letters import FOLLOWS, Chosen, FailedTry, Letters, Record, masked
+from malflow.operators.failures.dead_letters import FOLLOWS, Chosen, FailedTry, Letters, Record, masked
 from malflow.operators.originals import are_atomic, has_changed, original_of, spare_of
 from malflow.records.batch import Batch
 from malflow.sources.contract import Rejected

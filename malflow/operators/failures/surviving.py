@@ -14,8 +14,8 @@ from malflow.errors import settled_failures
 from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Logic, Operator, OperatorContext, check_not_kept
+from malflow.operators.failures.dead_letters import Letters, Record
 from malflow.operators.failures.guard import Guard
-from malflow.operators.failures.letters import Letters, Record
 from malflow.records.batch import Batch
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, copied
 from malflow.words import error_text, short_repr

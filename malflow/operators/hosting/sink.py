@@ -10,8 +10,8 @@ from malflow.errors import check_methods, check_not_deferred, offers, release_al
 from malflow.failures import OnError
 from malflow.message import DataMessage, NoKey
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failures.dead_letters import Letters
 from malflow.operators.failures.guard import Guard, is_fatal
-from malflow.operators.failures.letters import Letters
 from malflow.operators.failures.surviving import record_of
 from malflow.operators.hosting.parts import PartOperator
 from malflow.records.batch import Batch

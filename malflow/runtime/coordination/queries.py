@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from malflow.engine.dead_letters import total
-from malflow.engine.questions import MOST_KEYS, Outcome, Question, addressed
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
+from malflow.engine.state_queries import MOST_KEYS, Outcome, Question, addressed
 from malflow.engine.ticks import Ticks
 from malflow.errors import MalflowError
 from malflow.failures import Replay, Replayed

@@ -15,9 +15,9 @@ from typing import Any
 
 from malflow.engine.parts import Change, Parts, Place, place_parts
 from malflow.engine.plan import Program, check_not_input
-from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
+from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates, States
 from malflow.engine.workers import Workers, raised_epochs
 from malflow.errors import RunFailed, release_all

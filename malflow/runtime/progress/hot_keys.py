@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from malflow.engine.plan import Program
 from malflow.engine.ticks import Ticks
 from malflow.nodes import ExchangeNode, Node, StatefulNode
-from malflow.operators.hot_keys import ENOUGH, HotSample
+from malflow.operators.key_sampling import ENOUGH, HotSample
 from malflow.runtime.host import Host
 from malflow.states.kinds import StateKind
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from malflow.engine.plan import Program
-from malflow.engine.questions import Found, KeptState, Outcome, Question, kept_letters
+from malflow.engine.state_queries import Found, KeptState, Outcome, Question, kept_letters
 from malflow.errors import GraphError, MalflowError, QueryError
 from malflow.failures import Replay, Replayed
 from malflow.runtime.requests.answers import Answer, OwnThreads, Request

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any, Generic, TypeVar, overload
 
 from malflow.checks import check_whole_number
-from malflow.engine.questions import (
+from malflow.engine.state_queries import (
     MOST_KEYS,
     Found,
     KeptState,
@@ -19,7 +19,7 @@ from malflow.engine.questions import (
 )
 from malflow.errors import GraphError, QueryError
 from malflow.failures import DeadLetter
-from malflow.operators.failures.letters import letter_of, oldest_first
+from malflow.operators.failures.dead_letters import letter_of, oldest_first
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.queries import Query, StateAnswer
 from malflow.states.entry_keys import check_entry_key, check_record_key

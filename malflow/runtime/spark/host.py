@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.engine.parts import Change, Parts, check_finished
 from malflow.engine.plan import Program
-from malflow.engine.questions import Outcome, Question
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
+from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates
 from malflow.engine.workers import Workers
 from malflow.errors import RunFailed
@@ -36,16 +36,16 @@ from malflow.runtime.spark.protocol import (
     names_of_counts,
     pack_program,
 )
-from malflow.runtime.spark.questions import TickQuestions
 from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.sinks import SinkPieces
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.state_moves import StateMove, StateMoves
 from malflow.runtime.spark.state_tasks import Base
-from malflow.runtime.spark.tasks.places import WorkerPlaces
+from malflow.runtime.spark.tasks.live_workers import REGISTRY
 from malflow.runtime.spark.tasks.polling import LastSnapshot
 from malflow.runtime.spark.tasks.records import Row, RowKind, check_counts, sink_chunks
-from malflow.runtime.spark.tasks.workers import REGISTRY
+from malflow.runtime.spark.tasks.worker_places import WorkerPlaces
+from malflow.runtime.spark.tick_queries import TickQuestions
 from malflow.runtime.transport.error_pickles import loaded_error
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import deliver, with_sink_proxies

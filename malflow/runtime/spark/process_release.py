@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.runtime.spark.session.java import spark_message
 from malflow.runtime.spark.session_users import is_alive
+from malflow.runtime.spark.tasks.live_workers import UNCONFIRMED, ReleaseTask
 from malflow.runtime.spark.tasks.polling import LastSnapshot
 from malflow.runtime.spark.tasks.records import Row, RowKind
-from malflow.runtime.spark.tasks.workers import UNCONFIRMED, ReleaseTask
 from malflow.runtime.transport.error_pickles import loaded_error
 
 if TYPE_CHECKING:

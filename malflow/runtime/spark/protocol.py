@@ -94,7 +94,7 @@ class TickCommand:
         passed: the microseconds between the start of the previous tick and of this one.
         quiet: pairs of source and worker: the source emitted nothing there in the previous tick.
         quiet_time: the `passed` of the previous tick.
-        queries: questions to states, pickled in base 64 or a mark: see `malflow.runtime.spark.questions`; empty if
+        queries: questions to states, pickled in base 64 or a mark: see `malflow.runtime.spark.tick_queries`; empty if
             there are none.
         explains: whether tasks report the progress of operators in event time.
         asks_held: whether the input has ended and tasks report the open results of operators.
@@ -107,8 +107,9 @@ class TickCommand:
         most: the maximum number of records that a worker polls; None for the limit of the spec.
         durable: the tick of the newest durable snapshot, or `NEVER`.
         writing: the tick of the snapshot being written, or `NEVER`.
-        live_runs: the fields of a `malflow.runtime.spark.tasks.workers.LiveRuns`.
-        moves: the fields of recent `malflow.runtime.spark.tasks.places.Move`s: other executors drop these workers.
+        live_runs: the fields of a `malflow.runtime.spark.tasks.live_workers.LiveRuns`.
+        moves: the fields of each recent `malflow.runtime.spark.tasks.worker_places.Move`. Other executors drop these
+            workers.
     """
 
     tick: int

@@ -18,7 +18,6 @@ from malflow.runtime.restarts import RestartPolicy
 from malflow.runtime.spark.changelog.changelog import ScratchFolder
 from malflow.runtime.spark.changelog.leftovers import OF_SCRATCH, run_name, temporary_folder
 from malflow.runtime.spark.handle import SparkHandle
-from malflow.runtime.spark.query import check_name
 from malflow.runtime.spark.session.session import (
     check_session,
     check_spark,
@@ -30,6 +29,7 @@ from malflow.runtime.spark.session.session import (
     task_attempts,
 )
 from malflow.runtime.spark.settings import Settings, SparkArguments, SparkOptions
+from malflow.runtime.spark.streaming_query import check_name
 from malflow.runtime.transport.program_pickle import ON_SPARK, check_sources
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks

@@ -15,7 +15,7 @@ from malflow.errors import MalflowError
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.protocol import StageReport
 from malflow.runtime.spark.state_tasks import results
-from malflow.runtime.spark.tasks.output import packed_pieces, read_pieces
+from malflow.runtime.spark.tasks.stage_output import packed_pieces, read_pieces
 from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.sink_proxies import driver_sinks

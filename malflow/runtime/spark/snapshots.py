@@ -15,7 +15,7 @@ from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog_index import ChangelogIndex
 from malflow.runtime.spark.sinks import SealTask, SinkPieces, StoredShare, by_sink
 from malflow.runtime.spark.state_tasks import results, task_count
-from malflow.runtime.spark.tasks.output import added_up
+from malflow.runtime.spark.tasks.stage_output import added_up
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding

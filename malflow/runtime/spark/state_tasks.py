@@ -23,7 +23,7 @@ from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.session.java import end_quietly, spark_message
-from malflow.runtime.spark.tasks.output import merged, packed
+from malflow.runtime.spark.tasks.stage_output import merged, packed
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.states import dumps_state, loaded_state

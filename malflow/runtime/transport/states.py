@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from malflow.engine.plan import Program
-from malflow.engine.questions import Found, Outcome, Question, find
+from malflow.engine.state_queries import Found, Outcome, Question, find
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, QueryError, RunFailed
 from malflow.runtime.transport.error_pickles import dumps_error, loaded_error

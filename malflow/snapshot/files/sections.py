@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.errors import SnapshotError
-from malflow.operators.failures.letters import LETTERS, as_text, parks
+from malflow.operators.failures.dead_letters import LETTERS, as_text, parks
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
 from malflow.snapshot.files.data_file import Section, compress, decode_file, encode_delta, encode_file, pack

@@ -15,7 +15,7 @@ from typing import Any
 
 from malflow import DataMessage, StreamProvider
 from malflow.runtime.spark.tasks import stage as stage_attempt
-from malflow.runtime.spark.tasks.output import read_output
+from malflow.runtime.spark.tasks.stage_output import read_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, TextFileSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition

@@ -22,10 +22,10 @@ import psycopg
 from psycopg import sql
 
 from malflow.connectors.postgres.changes.replication import create_slot, lsn_number
-from malflow.connectors.postgres.changes.slots import drop_slot
+from malflow.connectors.postgres.changes.replication_slots import drop_slot
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer, close_after
 from malflow.connectors.postgres.copy_text import fetched
-from malflow.connectors.postgres.names import Table, identifiers, raw_sql
+from malflow.connectors.postgres.identifiers import Table, identifiers, raw_sql
 from malflow.connectors.remote import Background
 from malflow.connectors.tables.change import Change
 

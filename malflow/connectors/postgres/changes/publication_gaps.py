@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from malflow.connectors.postgres.changes.replication import Relation
-from malflow.connectors.postgres.names import Table
+from malflow.connectors.postgres.identifiers import Table
 
 __all__ = ["PublicationGaps", "oids_of"]
 

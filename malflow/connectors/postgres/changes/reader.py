@@ -28,7 +28,7 @@ from malflow.connectors.postgres.changes.replication import (
     lsn_number,
     timelines,
 )
-from malflow.connectors.postgres.changes.slots import (
+from malflow.connectors.postgres.changes.replication_slots import (
     check_slot,
     check_timeline,
     drop_slot,
@@ -45,7 +45,7 @@ from malflow.connectors.postgres.changes.slots import (
 )
 from malflow.connectors.postgres.changes.transactions import TransactionReader
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer
-from malflow.connectors.postgres.names import Table, types_below
+from malflow.connectors.postgres.identifiers import Table, types_below
 from malflow.connectors.remote import Background, ServerSilent
 from malflow.connectors.tables.change import Change
 from malflow.sources.contract import StatefulSourcePartition

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import pq
 
-from malflow.connectors.postgres.adapting import READING
+from malflow.connectors.postgres.adapters import READING
 from malflow.connectors.postgres.connection import PostgresError, PostgresServer
-from malflow.connectors.postgres.names import shown_name
+from malflow.connectors.postgres.identifiers import shown_name
 from malflow.connectors.remote import ServerSilent
 from malflow.connectors.tables.change import UNCHANGED, KeyOnly
 

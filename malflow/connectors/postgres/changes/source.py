@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from malflow.checks import check_choice, check_flag, check_name, check_whole_number, checked_names
 from malflow.connectors.postgres.changes.reader import ChangeOptions, ChangesPartition, Position, check_new
-from malflow.connectors.postgres.changes.slots import drop_slot
+from malflow.connectors.postgres.changes.replication_slots import drop_slot
 from malflow.connectors.postgres.connection import PostgresServer
 from malflow.connectors.tables.change import Change
 from malflow.durations import Duration

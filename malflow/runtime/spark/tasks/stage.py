@@ -20,9 +20,16 @@ from malflow.records.batch import BATCH_SIZE, Batch
 from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.changelog.entry import ChangelogEntry
 from malflow.runtime.spark.protocol import COMMAND, RunSpec, StageReport, TickCommand, names_of_counts
-from malflow.runtime.spark.questions import answer_questions
 from malflow.runtime.spark.session.java import end_quietly
-from malflow.runtime.spark.tasks.output import OutputLog, deltas_of, merged, packed, read_output
+from malflow.runtime.spark.tasks.live_workers import (
+    LIVE_WORKERS,
+    CurrentWorker,
+    LiveWorker,
+    held_of,
+    load,
+    name_of,
+    process_name,
+)
 from malflow.runtime.spark.tasks.polling import TickPolling
 from malflow.runtime.spark.tasks.records import (
     OutgoingRecords,
@@ -34,15 +41,8 @@ from malflow.runtime.spark.tasks.records import (
     read_frames,
     summed,
 )
-from malflow.runtime.spark.tasks.workers import (
-    LIVE_WORKERS,
-    CurrentWorker,
-    LiveWorker,
-    held_of,
-    load,
-    name_of,
-    process_name,
-)
+from malflow.runtime.spark.tasks.stage_output import OutputLog, deltas_of, merged, packed, read_output
+from malflow.runtime.spark.tick_queries import answer_questions
 from malflow.runtime.transport.chunks import Chunk
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import NotPicklable

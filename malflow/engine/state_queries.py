@@ -1,4 +1,4 @@
-"""Questions to the states of a run, which each worker answers between two ticks, windows included."""
+"""Queries of the states of a run, which each worker answers between two ticks, windows included."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from malflow.errors import GraphError, MalflowError, QueryError
 from malflow.nodes import Node, StatefulNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.frontiers import REACHED
-from malflow.operators.failures.letters import oldest_first
+from malflow.operators.failures.dead_letters import oldest_first
 from malflow.states.entry_keys import RECORD_KEYS, WINDOWS
 from malflow.states.keyed import Delta, copied
 from malflow.states.kinds import Movement, StateKind, StateSpec

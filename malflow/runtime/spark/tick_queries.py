@@ -1,4 +1,4 @@
-"""Questions to states that travel with a tick, and the answers of its tasks, which lie in the scratch folder.
+"""Queries of states that travel with a tick, and the answers of its tasks, which lie in the scratch folder.
 
 The task of a stage and worker answers before it does anything else, so that all answers are of the states after the
 tick before. Spark compares the rows of repeated tasks, so nothing of an answer is in a row: the first attempt puts it
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from malflow.engine.plan import Program
-from malflow.engine.questions import Outcome, Question
+from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.worker import Worker
 from malflow.errors import MalflowError, QueryError
 from malflow.runtime.spark.changelog.changelog import Changelog

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from malflow.connectors.postgres.changes.replication import Timeline, lsn_number, lsn_text
 from malflow.connectors.postgres.connection import PositionLost, PostgresError, PostgresServer
-from malflow.connectors.postgres.names import Table, describe
+from malflow.connectors.postgres.identifiers import Table, describe
 
 __all__ = [
     "check_slot",

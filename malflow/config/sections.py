@@ -1,4 +1,4 @@
-"""The tables of a configuration: their settings, with types and defaults."""
+"""The sections of a configuration: their settings, with types and defaults."""
 
 from __future__ import annotations
 
