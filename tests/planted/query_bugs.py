@@ -23,15 +23,22 @@ _ASKS = (
     "        if queries := self._command.queries:\n"
     "            answer_questions(queries, self._program, self._changelog, worker, self._stage, self._command.tick)\n"
 )
+_WORKS = (
+    "        self._times = _times_of(worker) if self._command.explains else {}\n"
+    "        if self._stage == 0:\n"
+    "            self._confirm(live)\n"
+    "            self._poll(live, outgoing)\n"
+    "        else:\n"
+    "            self._process(worker, arrived, outgoing)\n"
+)
 
 QUERY_BUGS = [
     Bug(
         "tasks answer after they have processed the tick",
         "the newest state is the best",
         _ATTEMPT,
-        "        outgoing.add(worker.drain())\n        worker.flush()\n",
-        f"        outgoing.add(worker.drain())\n        worker.flush()\n{_ASKS}        self._command = replace(\n"
-        '            self._command, queries="")\n',
+        f"{_ASKS}{_WORKS}",
+        f"{_WORKS}{_ASKS}",
         (_SIMULATED,),
     ),
     Bug(
