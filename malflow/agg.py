@@ -22,13 +22,11 @@ from inspect import signature
 from keyword import iskeyword
 from typing import Any, TypeVar, overload
 
-from malflow.aggregators.collected import Collect, CollectSet
+from malflow.aggregators.collected import Collect, CollectSet, CountDistinct, EstimateDistinct, MostFrequent, Top
 from malflow.aggregators.composed import Fold, Into, Merged, Partial, Several
 from malflow.aggregators.contract import Aggregator, label
-from malflow.aggregators.distinct import CountDistinct, EstimateDistinct
 from malflow.aggregators.extremes import First, Largest, Last, Max, MaxBy, Min, MinBy, Smallest
 from malflow.aggregators.fields import checked_field, checked_whole_number
-from malflow.aggregators.frequent import MostFrequent, Top
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.aggregators.sketches import ExactQuantiles, Quantile, Quantiles
 from malflow.aggregators.sums import Count, Deviation, ExactSum, Mean, Sum, Variance

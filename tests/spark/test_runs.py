@@ -20,7 +20,7 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.events import TickFinished
-from malflow.runtime.spark import tick_job
+from malflow.runtime.spark import streaming_query
 from malflow.sinks import StatelessSinkImpl, VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.sources import (
@@ -242,7 +242,7 @@ class Ticks:
 def test_ticks_are_micro_batches_and_jobs_with_a_description(
     spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tick_job, "_SLOWEST", 2)
+    monkeypatch.setattr(streaming_query, "_SLOWEST", 2)
     described: list[str] = []
     listener = Ticks(lambda _: described.append(spark.sparkContext.getLocalProperty("spark.job.description")))
     options: dict[str, Any] = {"max_records_per_tick": 100, "name": "told", "listeners": [listener]}

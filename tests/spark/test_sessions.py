@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from malflow import GraphError, SparkRuntime, StreamProvider
-from malflow.runtime.spark.unix_sockets import check_sockets, folder_of_driver, socket_settings, sweep_sockets
+from malflow.runtime.spark.session.unix_sockets import check_sockets, folder_of_driver, socket_settings, sweep_sockets
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from tests.spark.clusters import SECONDS, need_spark, users_environment

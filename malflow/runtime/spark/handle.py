@@ -25,14 +25,14 @@ from malflow.runtime.spark.process_release import release_processes
 from malflow.runtime.spark.protocol import TickCommand
 from malflow.runtime.spark.session.java import mute_lost_java
 from malflow.runtime.spark.session.session import java_loss_named, leave_session
-from malflow.runtime.spark.session_users import is_alive
+from malflow.runtime.spark.session.session_users import is_alive
+from malflow.runtime.spark.session.unix_sockets import folder_of_driver
 from malflow.runtime.spark.settings import Settings, SparkOptions
 from malflow.runtime.spark.sinks import SinkPieces
 from malflow.runtime.spark.streaming_query import Query
 from malflow.runtime.spark.tasks.live_workers import REGISTRY
 from malflow.runtime.spark.tasks.records import Row
 from malflow.runtime.spark.tasks.worker_places import WorkerPlaces
-from malflow.runtime.spark.unix_sockets import folder_of_driver
 from malflow.runtime.transport.sink_proxies import driver_sinks
 from malflow.snapshot.writer import SnapshotSession
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from malflow.runtime.spark.session.java import spark_message
-from malflow.runtime.spark.session_users import is_alive
+from malflow.runtime.spark.session.session_users import is_alive
 from malflow.runtime.spark.tasks.live_workers import UNCONFIRMED, ReleaseTask
 from malflow.runtime.spark.tasks.polling import LastSnapshot
 from malflow.runtime.spark.tasks.records import Row, RowKind

@@ -1,4 +1,4 @@
-"""One streaming query: its micro-batches trigger the ticks of a run; a heartbeat keeps Python alive."""
+"""One streaming query: its micro-batches trigger the ticks of a run, a Spark job each; a heartbeat keeps Python up."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.engine.plan import Program
 from malflow.errors import GraphError, MalflowError, RunFailed
-from malflow.runtime.spark.anchors import executors
-from malflow.runtime.spark.changelog.leftovers import OF_QUERY, temporary_folder
-from malflow.runtime.spark.protocol import RunSpec, TickCommand
+from malflow.runtime.spark.anchors import Anchors, executors
+from malflow.runtime.spark.changelog.leftovers import OF_QUERY, remove_shuffles, temporary_folder
+from malflow.runtime.spark.protocol import COMMAND, RunSpec, TickCommand
 from malflow.runtime.spark.session.java import spark_message
 from malflow.runtime.spark.settings import Settings
-from malflow.runtime.spark.tasks.records import Row
-from malflow.runtime.spark.tick_job import TickJobs
+from malflow.runtime.spark.tasks.records import Row, read_frames
+from malflow.runtime.spark.tasks.stage import StageTask
 
 if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -38,6 +39,62 @@ _SECONDS = 20.0
 
 _PATIENCE = 5.0
 """Seconds that closing waits for the last beat. Less: it may outlive the run; more: a stuck beat delays the end."""
+
+
+_SLOWEST, _FASTEST = 1_000, 3_000
+"""Tasks that Spark's scheduler starts in a second."""
+
+
+class TickJobs:
+    """Runs the ticks of one generation of workers, a Spark job each.
+
+    Args:
+        context: the Spark context.
+        spec: the facts about the generation.
+        program: the program.
+        name: the name of the run, for Spark's pages.
+    """
+
+    def __init__(self, context: SparkContext, spec: RunSpec, program: Program, name: str) -> None:
+        self._context: Any = context
+        self._name = name
+        last = len(program.stages) - 1
+        self._stages = [StageTask(spec, stage, is_last=stage == last) for stage in range(last + 1)]
+        self._anchors = Anchors(context, spec.parallelism)
+        tasks = spec.parallelism * len(self._stages)
+        if tasks > _SLOWEST:
+            _log.warning(
+                "run '%s' starts %s tasks in each tick (%s workers, %s stages); Spark starts %s to %s in a second, "
+                "so a tick takes at least %.1f to %.1f seconds; with fewer workers it is shorter",
+                *(name, f"{tasks:,}", f"{spec.parallelism:,}", len(self._stages), f"{_SLOWEST:,}", f"{_FASTEST:,}"),
+                *(tasks / _FASTEST, tasks / _SLOWEST),
+            )
+
+    def run(self, command: TickCommand) -> list[Row]:
+        """Run a tick, in the thread that calls; return the rows for the driver.
+
+        Raises:
+            Exception: Spark's or py4j's, if the job failed.
+        """
+        self._context.setLocalProperty(COMMAND, command.dumps())
+        self._context.setJobDescription(f"malflow {self._name}, tick {command.tick}")
+        self._anchors.refresh()
+        shuffles: list[int] = []
+        frames: RDD[bytes] = self._anchors.input
+        try:
+            *earlier, last = self._stages
+            for stage in earlier:
+                frames, shuffle = self._anchors.exchange(frames.mapPartitionsWithIndex(stage))
+                shuffles.append(shuffle)
+            sent: Any = frames.mapPartitionsWithIndex(last)
+            sent._bypass_serializer = True  # noqa: SLF001 - as PySpark's own partitionBy does
+            return [*read_frames(sent.collect())]
+        finally:
+            remove_shuffles(self._context, shuffles)
+
+    def close(self) -> None:
+        """Release what the jobs hold in Spark."""
+        self._anchors.close()
 
 
 class Heartbeat:

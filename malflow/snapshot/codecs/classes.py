@@ -31,9 +31,11 @@ _MOVED = {
 """The current modules of malflow classes that older snapshots name under former ones."""
 
 _MOVED_WHOLE = {
+    "malflow.aggregators.distinct": "malflow.aggregators.collected",
     "malflow.aggregators.ends": "malflow.aggregators.extremes",
     "malflow.aggregators.exact": "malflow.aggregators.sums",
     "malflow.aggregators.folds": "malflow.aggregators.composed",
+    "malflow.aggregators.frequent": "malflow.aggregators.collected",
     "malflow.aggregators.ranked": "malflow.aggregators.extremes",
     "malflow.aggregators.several": "malflow.aggregators.composed",
     "malflow.aggregators.stages": "malflow.aggregators.composed",

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from malflow.runtime.owners import OWNER, Owner
 from malflow.runtime.spark.changelog.changelog import RUNS, ScratchFolder
-from malflow.runtime.spark.unix_sockets import sweep_sockets
+from malflow.runtime.spark.session.unix_sockets import sweep_sockets
 from malflow.store.contract import KeyMissing
 from malflow.store.filesystem import is_local, local_path
 from malflow.store.opening import open_store

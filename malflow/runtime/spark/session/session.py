@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from malflow.errors import GraphError, MalflowError, MissingDependency, RunFailed
 from malflow.runtime.spark.session.java import is_lost_connection, spark_message
-from malflow.runtime.spark.session_users import SESSION_USERS, is_alive
-from malflow.runtime.spark.unix_sockets import SOCKETS, check_sockets, socket_settings
+from malflow.runtime.spark.session.session_users import SESSION_USERS, is_alive
+from malflow.runtime.spark.session.unix_sockets import SOCKETS, check_sockets, socket_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,10 +23,10 @@ from malflow.runtime.spark.changelog.changelog import Changelog
 from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry
 from malflow.runtime.spark.protocol import RunSpec, TickCommand, unpack_program
 from malflow.runtime.spark.session.java import end_quietly
+from malflow.runtime.spark.session.unix_sockets import sweep_here
 from malflow.runtime.spark.tasks.polling import LastSnapshot, PositionMemory
 from malflow.runtime.spark.tasks.records import Row, RowKind
 from malflow.runtime.spark.tasks.worker_places import AGE, executor_of
-from malflow.runtime.spark.unix_sockets import sweep_here
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import dumps_by_value, missing_module
 from malflow.runtime.transport.script_classes import install_classes
