@@ -25,17 +25,6 @@ def test_a_dataflow_is_built_with_few_modules() -> None:
     assert sum(it.partition(".")[0] == "malflow" for it in modules) <= 140
 
 
-@pytest.mark.slow
-def test_help_of_the_command_needs_no_dataflow() -> None:
-    code = (
-        "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import malflow.cli as c; c.main(['--help'])"
-    )
-    command = [sys.executable, "-c", code]
-    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1].split()
-    assert "malflow.streams" not in modules
-    assert sum(it.partition(".")[0] == "malflow" for it in modules) <= 20
-
-
 def test_names_and_rooms_are_at_the_door() -> None:
     assert {*malflow.__all__, "agg", "errors", "patterns", "windows"} <= {*dir(malflow)}
     assert malflow.errors.GraphError is malflow.GraphError
