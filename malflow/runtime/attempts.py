@@ -17,6 +17,7 @@ from malflow.engine.sinks import RunSinks
 from malflow.errors import MalflowError, release_all
 from malflow.events import Restarted
 from malflow.runtime.coordination.coordinator import Coordinator
+from malflow.runtime.coordination.snapshots import RunSnapshots
 from malflow.runtime.handle import RunHandle
 from malflow.runtime.host import Host
 from malflow.runtime.options import RunOptions
@@ -59,6 +60,8 @@ class Attempt(ABC):
         self._guard = None if restarts is None else restarts.guard
         self._restarts = 0 if restarts is None else restarts.count
         self._coordinator: Coordinator | None = None
+        self._snapshots: RunSnapshots | None = None
+        self._last = Progress(0, options.parallelism or 0, {}, 0, None, self._restarts)
 
     @abstractmethod
     def _drive(self) -> None:
@@ -75,9 +78,7 @@ class Attempt(ABC):
     @property
     def progress(self) -> Progress:
         """The progress of the run."""
-        if self._coordinator is None:
-            return Progress(0, self._options.parallelism or 0, {}, 0, None, self._restarts)
-        return self._coordinator.progress
+        return self._last if self._coordinator is None else self._coordinator.progress
 
     @property
     def reader_is_gone(self) -> bool:
@@ -92,17 +93,17 @@ class Attempt(ABC):
     @property
     def has_begun(self) -> bool:
         """Whether it has claimed the job; another attempt then restores the latest snapshot."""
-        return self._coordinator is not None and self._coordinator.snapshots.session is not None
+        return self._snapshots is not None and self._snapshots.session is not None
 
     @property
     def began_with(self) -> int | None:
         """The id of the snapshot that it began with; None for an empty state."""
-        return None if self._coordinator is None else self._coordinator.snapshots.began_with
+        return None if self._snapshots is None else self._snapshots.began_with
 
     @property
     def has_kept(self) -> bool:
         """Whether it has taken a snapshot since it began."""
-        return self._coordinator is not None and self._coordinator.snapshots.snapshot != self.began_with
+        return self._snapshots is not None and self._snapshots.snapshot != self.began_with
 
     def run(self) -> None:
         """Run to the end, and release everything.
@@ -121,6 +122,7 @@ class Attempt(ABC):
             try:
                 release_all(self._releases(ended), ended)
             finally:
+                self._last, self._coordinator = self.progress, None  # with all that the run held in memory
                 ended = None  # its traceback holds this frame
 
     def _coordinate(self, host: Host) -> Coordinator:
@@ -134,6 +136,7 @@ class Attempt(ABC):
             guard=self._guard,
             restarts=self._restarts,
         )
+        self._snapshots = made.snapshots
         return made
 
     @contextmanager
