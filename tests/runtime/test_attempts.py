@@ -18,7 +18,6 @@ from malflow.runtime.attempts import Restarts
 from malflow.runtime.options import RunOptions
 from malflow.runtime.single_thread_host import SingleThreadHost
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
-from malflow.sources import SingleIteratorSource
 from malflow.states.kinds import StateSpec
 from tests.kit.backends import in_memory, kept_states
 from tests.kit.counting import MOMENT, counting, one_a_tick
@@ -109,9 +108,3 @@ def test_status_of_a_run_that_failed_at_its_last_event() -> None:
         Restarting(counting("abc"), away, listeners=[last]).execute()
     assert (last.status, last.refused) == ("failed", "the run has ended")
     assert len(away.restores) == 4
-
-
-def test_progress_of_an_ended_run_stays_the_same() -> None:
-    runtime = SingleThreadRuntime(lambda provider: provider.new_stream().source("none", SingleIteratorSource([])))
-    runtime.execute()
-    assert runtime.progress == runtime.progress
