@@ -250,12 +250,12 @@ def build_dataflow(provider: StreamProvider) -> None:
     Path("in/a.txt").write_text("1\n2\n")
     assert malflow("run", script(timed.replace("NAME", "hourly") + RUN, head=HEAD)).code == 0
     assert "hourly/" in malflow("state", "ls", "kept").out
-    flow = script(timed.replace("NAME", "daily") + RUN, head=HEAD)
+    flow = script(timed.replace("NAME", "a day") + RUN, head=HEAD)
     done = malflow("plan", flow)
-    assert "- dropped hourly window 1 key REFUSED (1): --drop hourly, or --rename hourly=daily (same kind)" in rows(
+    assert "- dropped hourly window 1 key REFUSED (1): --drop hourly, or --rename 'hourly=a day' (same kind)" in rows(
         done
     )
-    for options in ([], ["--drop", "hourly"], ["--rename", "hourly=daily"]):
+    for options in ([], ["--drop", "hourly"], ["--rename", "hourly=a day"]):
         done = malflow("plan", flow, *options, "--deep", "--parallelism", 3)
         assert "hourly/" not in done.out
         assert done.code == (0 if options else 10)
@@ -263,7 +263,7 @@ def build_dataflow(provider: StreamProvider) -> None:
     assert (
         malflow("run", script(timed.replace("NAME", "hourly") + RUN, head=HEAD), "--set", "run.at_end=finish").code == 0
     )
-    done = malflow("plan", script(timed.replace("NAME", "daily") + RUN, head=HEAD))
+    done = malflow("plan", script(timed.replace("NAME", "a day") + RUN, head=HEAD))
     assert re.search(r"- dropped hourly window \d keys? REFUSED \(1\): --drop hourly", " ".join(rows(done)))
 
 

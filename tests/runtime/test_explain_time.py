@@ -215,7 +215,7 @@ def test_a_generator_behind_held_records_is_told() -> None:
     ended.set()
     assert handle.await_termination(30)
     *_, reason, cure, _ = table.splitlines()
-    assert reason == "  it is held back by operator 'again' (no epoch yet), whose source has ended"
+    assert reason == "  it is held back by operator 'again' (no epoch yet); all parts of its source have ended"
     assert cure == "  to continue without it, pass idle_after= to operator 'again'"
 
 
@@ -246,7 +246,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, script: Any, **options: Any) -
 @pytest.mark.slow
 def test_a_run_that_waits_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     (warning,) = warnings_of(caplog, [Timed(1, 1), *[PAUSE(50)] * 8])
-    assert warning.startswith("no epoch and no output for 60 s, while operators wait:\noperator 'hourly' has 1 window")
+    assert warning.startswith("no epoch and no output for 60 s, while operators wait: operator 'hourly' has 1 window")
     assert "it is held back by source 'flights'" in warning
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final, Literal
 
 from malflow.diagnostics import describe
@@ -226,13 +227,13 @@ class _Rows:
             return
         name = entry.name.partition("/")[0]
         if found.fault == "homeless":
-            yield f"--drop {name}"
+            yield f"--drop {quote(name)}"
             same = self._heirs.get(entry.name)
             heir = found.heir if same is None else same.partition("/")[0]
             if heir is not None:
-                yield f"--rename {name}={heir}{'' if same is None else ' (same kind)'}"
+                yield f"--rename {quote(f'{name}={heir}')}{'' if same is None else ' (same kind)'}"
         elif found.fault == "kind":
-            yield f"give the new operator another name, and --drop {name}"
+            yield f"give the new operator another name, and --drop {quote(name)}"
         elif found.fault == "definition":
             yield "increase version="
         elif found.fault == "shape":

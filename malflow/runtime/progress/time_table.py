@@ -69,7 +69,7 @@ class TimeRow:
         where = "no epoch yet" if self.epoch is None else f"its epoch is {value_text(self.epoch)}"
         cure = [] if self.advances else [f"  to continue without it, pass idle_after= to operator '{self.generator}'"]
         if self.source is None:
-            ended = f"  it is held back by operator '{self.generator}' ({where}), whose source has ended"
+            ended = f"  it is held back by operator '{self.generator}' ({where}); all parts of its source have ended"
             return [] if self.generator is None else [ended, *cure]
         part = "" if self.part is None or self.part is NoKey else f", part {short_repr(self.part)}"
         is_silent = self.silence is not None and self.silence >= _WORTH_TELLING

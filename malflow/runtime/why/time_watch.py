@@ -126,9 +126,9 @@ class TimeWatch:
         if rows and present == self._before:
             self._has_warned = True
             _log.warning(
-                "no epoch and no output for %d s, while operators wait:\n%s",
+                "no epoch and no output for %d s, while operators wait: %s",
                 _PATIENCE.total_seconds(),
-                "\n".join(map(str, rows)),
+                "; ".join(line.strip().rstrip(".") for row in rows for line in str(row).splitlines()),
             )
         self._since, self._before = now, present
 
