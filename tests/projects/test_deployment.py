@@ -136,5 +136,5 @@ def test_image_is_that_of_an_unprivileged_user(template: str) -> None:
 def test_page_on_deploying_names_all_alerts_and_templates() -> None:
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
     rules = yaml.safe_load(project_files("hello", "minimal")["monitoring/alerts.yml"])["groups"][0]["rules"]
-    assert re.findall(r"^\| `(Malflow\w+)` \|", page, re.MULTILINE) == [it["alert"] for it in rules]
-    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)[: len(TEMPLATES)] == [*TEMPLATES]
+    assert re.findall(r"^- `(Malflow\w+)`:", page, re.MULTILINE) == [it["alert"] for it in rules]
+    assert re.findall(r"^- `(\w+)` ", page, re.MULTILINE)[: len(TEMPLATES)] == [*TEMPLATES]
