@@ -180,7 +180,10 @@ def _in_json(value: Any) -> Any:
 
 def _read_by_server(value: Any, kind: str, connection: psycopg.Connection[Any]) -> Any:
     text = value.name if isinstance(value, Enum) and not isinstance(value, (str, int)) else value
-    return server_reads(connection, kind, text) if isinstance(text, str) and not kind.startswith("json") else value
+    if not isinstance(text, str) or kind in ("json", "jsonb"):
+        return value
+    found = server_reads(connection, kind, text)
+    return found[1:] if kind.endswith("[]") and isinstance(found, list) else found  # the first has the bounds
 
 
 def _in_utc(value: Any, kind: str) -> Any:

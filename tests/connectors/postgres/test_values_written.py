@@ -115,6 +115,8 @@ ALWAYS: dict[str, list[Any]] = {
     "timestamptz(0)": [_MOMENT.replace(tzinfo=UTC)],
     "interval": [timedelta(days=31), timedelta(hours=-1)],
     "interval(1)": [timedelta(microseconds=1)],
+    "jsonb[]": ["{}", "{1}"],
+    "integer[]": ["{}", "{1, 2}"],
 }
 """Values that are tried each time: they were wrong once."""
 
