@@ -136,10 +136,11 @@ class Job:
                 raise Difference(f"{error}: {_told(flow, expected, result)}") from error
 
     def check_outputs_at_least(self, result: Run) -> None:
-        """Compare what came out of a job that was broken off: every record is there, and may be there again."""
+        """Compare what came out of a job that was broken off: the specified records are there, maybe several times."""
         for flow, expected in zip(self.flows, self.expected, strict=True):
+            vague = lifted(flow.dataflow.steps, counts_epochs)
             for step in flow.dataflow.steps:
-                if step.kind == "sink":
+                if step.kind == "sink" and step.name not in vague:
                     lost = _rows(expected, step) - Counter(_typed(result.records[step.name]))
                     if lost:
                         raise Difference(f"{step.name}: lost {shown(lost)}")

@@ -225,7 +225,7 @@ def stateless_op(draft: Draft, index: int) -> None:
 
 def key_local(draft: Draft, index: int) -> None:
     traits, key = draft.traits[index], draft.choose(list(functions.KEYS))
-    if key != "same" and traits.order is not Order.TOTAL:
+    if (key != "same" or not traits.keyed) and traits.order is not Order.TOTAL:
         traits = replace(traits, order=Order.NONE, scattered=traits.place is Place.SPREAD)
     draft.add("key_local", (index,), (key,), replace(traits, keyed=True, placed=frozenset({"local"}), parts=False))
 
@@ -653,7 +653,8 @@ def tell_epochs(draft: Draft, index: int) -> int:
     if draft.traits[index].epochs in (None, ONLY_MAX) or draft.draw(st.booleans()):
         return index
     if not draft.traits[index].keyed:
-        traits = replace(draft.traits[index], keyed=True, placed=frozenset({"local"}))
+        spread = draft.traits[index].place is Place.SPREAD and draft.traits[index].order is not Order.TOTAL
+        traits = replace(draft.traits[index], keyed=True, placed=frozenset({"local"}), scattered=spread)
         index = draft.add("key_local", (index,), ("same",), traits)
     if not draft.traits[index].stateful:
         return index

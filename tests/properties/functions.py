@@ -181,7 +181,7 @@ KEYS: dict[str, Function] = {
 
 def _whole(key: Any) -> int:
     is_span = isinstance(key, np.timedelta64)  # which is an integer too
-    return int(key) if isinstance(key, (int, float, Decimal, np.integer)) and not is_span else 0
+    return int(key) if isinstance(key, (int, float, Decimal, np.number)) and not is_span else 0
 
 
 PARTITIONERS: dict[str, Function] = {
