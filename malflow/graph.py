@@ -32,7 +32,7 @@ from malflow.nodes import (
     sent_by,
     timed,
 )
-from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.partitioners import Partitioner, part_select, rendezvous_select
 
 __all__ = ["Graph", "check_name", "names_of", "stages_of"]
 
@@ -40,7 +40,8 @@ __all__ = ["Graph", "check_name", "names_of", "stages_of"]
 _Placements = tuple[Partitioner | None, ...]
 """The partitioners that placed a stream's records on workers; None if records stay where they are keyed.
 
-A source's parts are placed by `rendezvous_select`. Only a union results in more than one partitioner.
+A source's parts are placed by `part_select`. Where their stream merges with one placed by `rendezvous_select`, they are
+placed by it too: see `malflow.engine.plan.Program.hashed_sources`. Only a union results in more than one partitioner.
 """
 
 
@@ -145,7 +146,7 @@ class Graph:
         placements = self._combined(ports)
         if len(placements) == 1:
             return placements[0]
-        ways = " and ".join(sorted("key_local" if way is None else describe(way) for way in placements))
+        ways = " and ".join(sorted(map(_named_way, placements)))
         what, remedy = (
             (f"its input merges streams placed by {ways}", "call .key_distribute() after .union()")
             if len(ports) == 1
@@ -246,7 +247,7 @@ class Graph:
             return (None,)
         match vertex.node:
             case SourceNode(keyed=keyed):
-                return (rendezvous_select if keyed else None,)
+                return (part_select if keyed else None,)
             case KeyNode():
                 return (None,)
             case ExchangeNode(partitioner=partitioner):
@@ -270,7 +271,16 @@ class Graph:
         for way in chain.from_iterable(self._placements[port.vertex] for port in ports):
             if way not in ways:
                 ways.append(way)
+        if rendezvous_select in ways and part_select in ways:
+            ways.remove(part_select)
         return tuple(ways)
+
+
+def _named_way(way: Partitioner | None) -> str:
+    """Name a placement in an error."""
+    if way is None:
+        return "key_local"
+    return "the parts of a source" if way is part_select else describe(way)
 
 
 def check_name(name: object, location: str | None) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "check_key",
     "former_select",
     "index_select",
+    "part_select",
     "rendezvous_select",
     "slot_of",
     "slot_owners",
@@ -154,6 +155,15 @@ def slot_owners(workers: int) -> Sequence[int]:
         for slot in slots:
             owners[slot] = worker
     return owners
+
+
+def part_select(key: Any, workers: Sequence[int]) -> int:
+    """Stand for the placement of a stream that is keyed by the parts of its source.
+
+    The parts are dealt to workers: see `malflow.engine.parts.deal`. A run replaces this function by its
+    `malflow.engine.parts.PartPlaces`. By itself it selects a worker as `rendezvous_select` does.
+    """
+    return rendezvous_select(key, workers)
 
 
 def former_select(key: Any, workers: Sequence[int]) -> int:

@@ -14,6 +14,7 @@ from malflow.nodes import (
     LETTERS_OUTPUT,
     EpochsNode,
     ExchangeNode,
+    KeyNode,
     Node,
     Port,
     SinkNode,
@@ -197,6 +198,31 @@ class Program:
         return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]
 
     @property
+    def keyed_sources(self) -> frozenset[str]:
+        """The sources that emit records with their part as the key."""
+        return frozenset(name for name, node in self.sources.items() if node.keyed)
+
+    @property
+    def hashed_sources(self) -> frozenset[str]:
+        """The sources with parts that are placed as keys are: their streams meet streams placed by `rendezvous_select`.
+
+        An operator that keeps state for both finds a key's records on one worker only if parts are not dealt.
+        """
+        reached = [v for v in self.vertices if _keys_placed_by(v) is rendezvous_select]
+        found: set[str] = set()
+        seen: set[int] = set()
+        while reached:
+            for port in reached.pop().inputs:
+                vertex = self.vertices[port.vertex]
+                if port.vertex in seen or vertex.has_letters or isinstance(vertex.node, ExchangeNode | KeyNode):
+                    continue
+                seen.add(port.vertex)
+                if isinstance(vertex.node, SourceNode) and vertex.node.keyed:
+                    found.add(vertex.node.name)
+                reached.append(vertex)
+        return frozenset(found)
+
+    @property
     def lifts_silent(self) -> bool:
         """Whether any epoch generator advances without input, by ``idle_after``."""
         return any(isinstance(v.node, EpochsNode) and v.node.idle_after is not None for v in self.vertices)
@@ -317,6 +343,13 @@ def _local_of(vertices: tuple[Vertex, ...], exchange: int) -> Callable[[], Local
     if len(readers) != 1 or not isinstance(readers[0], StatefulNode) or _is_timed(vertices, exchange):
         return None
     return readers[0].local if _partitioner(vertices[exchange].node) is rendezvous_select else None
+
+
+def _keys_placed_by(vertex: Vertex) -> Partitioner | None:
+    """Return the partitioner that an operator relies on to find a key's records on one worker."""
+    if vertex.has_letters:
+        return None
+    return vertex.node.placement if isinstance(vertex.node, EpochsNode) else vertex.node.placed_by
 
 
 def _partitioner(node: Node) -> Partitioner | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, assert_never
 
-from malflow.engine.parts import Parts
+from malflow.engine.parts import PartPlaces, Parts
 from malflow.engine.plan import Program, Stage, Step, keys_of_given
 from malflow.engine.reports import Facts
 from malflow.engine.state_specs import placement_of
@@ -226,6 +226,7 @@ class StageOperators:
         program: the whole program.
         stage: the stage.
         parts: the parts of each source that each worker holds.
+        places: places the keys that are parts.
         output: takes the batches that leave the stage.
         context: the context of all operators. Each gets its name and its partitioner.
         errors: the exceptions that are attributed to user code.
@@ -245,6 +246,7 @@ class StageOperators:
         program: Program,
         stage: Stage,
         parts: Parts,
+        places: PartPlaces,
         output: OutputChannels,
         context: OperatorContext,
         errors: type[BaseException],
@@ -252,6 +254,7 @@ class StageOperators:
         self.errors = errors
         self._program = program
         self._parts = parts
+        self._places = places
         self.sources: list[Source] = []
         self.sinks: list[SinkWriter] = []
         self.generators: dict[int, GenerateEpochs] = {}
@@ -269,7 +272,8 @@ class StageOperators:
 
     def _activate(self, step: Step, context: OperatorContext) -> Active:
         node = self._program.vertices[step.vertex].node
-        operator = self._build(node, step, replace(context, operator_name=node.name, placement=placement_of(node)))
+        placement = self._places.bound(placement_of(node))
+        operator = self._build(node, step, replace(context, operator_name=node.name, placement=placement))
         exchange = node.starts_stage
         edges: list[list[Batch]] = [[] for _ in range(0 if exchange else step.edges)]
         return Active(node, operator, edges, [], exchange, [0] * node.outputs, keys_of_given(node))
@@ -287,7 +291,7 @@ class StageOperators:
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
                 if node.on_error is None:
                     return node.logic(context)
-                self.letters[step.vertex] = letters = Letters(context, node.placed_by)
+                self.letters[step.vertex] = letters = Letters(context, self._places.bound(node.placed_by))
                 policy = self._program.policy(node)
                 return node.logic(context) if policy is None else guarded(node.logic, context, policy, letters)
             case EpochsNode():

@@ -16,6 +16,7 @@ from malflow.nodes import Node, StatefulNode
 from malflow.operators.contract import OperatorContext
 from malflow.operators.epochs.frontiers import REACHED
 from malflow.operators.failures.dead_letters import oldest_first
+from malflow.partitioners import part_select
 from malflow.states.entry_keys import RECORD_KEYS, WINDOWS
 from malflow.states.keyed import Delta, copied
 from malflow.states.kinds import Movement, StateKind, StateSpec
@@ -233,8 +234,8 @@ def addressed(kept: KeptState, question: Question, parallelism: int) -> Question
     if kept.spec.kind.movement is Movement.EVERYWHERE:
         return replace(question, workers=frozenset({0}))
     placement = placement_of(kept.node)
-    if placement is None or question.keys is None:
-        return question
+    if placement in (None, part_select) or question.keys is None:
+        return question  # the workers know their parts
     key_of = RECORD_KEYS[kept.spec.kind.movement]
     keys = question.keys if question.windows else [key_of(key) for key in question.keys]
     workers = range(parallelism)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from malflow.engine.plan import Program
 from malflow.nodes import (
@@ -20,11 +20,12 @@ from malflow.nodes import (
     UnionNode,
 )
 from malflow.operators.failures.dead_letters import LETTERS, REFUSED, UNWRITTEN
-from malflow.partitioners import PLACEMENT, Partitioner, rendezvous_select
+from malflow.partitioners import PLACEMENT, Partitioner, part_select, rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.states.kinds import Movement, StateKind, StateSpec
 
 __all__ = [
+    "DEALT",
     "OldStates",
     "States",
     "hidden_id",
@@ -43,6 +44,10 @@ States = Mapping[Any, Any]
 
 OldStates = Mapping[str, Mapping[int, States]]
 """The states by key, for each worker that had any, by the state's name."""
+
+
+DEALT: Final = f"{part_select.__module__}.{part_select.__qualname__}"
+"""The name of the placement of parts in snapshots."""
 
 
 def state_id(node: Node) -> str:
@@ -106,7 +111,7 @@ def _own_spec(node: Node) -> StateSpec | None:
     name = state_id(node)
     match node:
         case SourceNode():
-            return StateSpec(name, StateKind.SOURCE, 1, name_of(rendezvous_select))
+            return StateSpec(name, StateKind.SOURCE, 1, DEALT)
         case StatefulNode(kind=kind, version=version, definition=definition, panes=panes):
             return StateSpec(name, kind, version, _placed(node) if kind.is_by_key else None, definition, panes)
         case EpochsNode():

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from malflow.engine.dead_letters import WorkerReplays
-from malflow.engine.parts import Parts
+from malflow.engine.parts import PartPlaces, Parts
 from malflow.engine.plan import Program
 from malflow.engine.reports import CLOCK
 from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target, act_for
@@ -88,7 +88,8 @@ class Worker:
         self._channels = program.channels
         self._output = OutputChannels(self.stage, worker_id, self._workers, debug=debug)
         context = OperatorContext("", worker_id, self._workers, tracked, debug, pickle_reader=pickle_reader)
-        made = StageOperators(program, self.stage, parts, self._output, context, errors)
+        self._places = PartPlaces(parallelism, program.keyed_sources, parts)
+        made = StageOperators(program, self.stage, parts, self._places, self._output, context, errors)
         self.sources, self.sinks, self._active, self._act = made.sources, made.sinks, made.active, made.act
         self.operators = [*made.operators.values()]
         self.flushing = [it for it in self.operators if type(it).flush is not Operator.flush]
@@ -111,6 +112,7 @@ class Worker:
         for source in self.sources:
             name = source.context.operator_name
             source.set_parts(parts[name][self.worker_id], discovered.get(name, ()))
+        self._places.set(parts)
         self.time.set_parts(parts)
 
     @property

@@ -8,7 +8,19 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 
 from malflow.checks import check_whole_number
-from malflow.engine.parts import Parts, Place, discovering, place_parts
+from malflow.engine.parts import (
+    Held,
+    PartPlaces,
+    Parts,
+    Place,
+    Redeal,
+    deal,
+    discovering,
+    held_parts,
+    held_positions,
+    with_listed,
+    with_new,
+)
 from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States, stored_once
@@ -21,7 +33,7 @@ from malflow.operators.contract import Operator
 from malflow.operators.hosting.parts import gone_error, list_parts
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Running, Waiting, merge_held
-from malflow.partitioners import rendezvous_select
+from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.records.batch import Batch
 from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, StateDelta
@@ -45,6 +57,7 @@ class Workers:
         tracked: whether to track changes for `deltas`.
         debug: whether to run the checks that are too slow for production.
         listed: the parts of each source; None to let the sources list them.
+        parts: the parts of each source that each worker holds; None to deal them.
         hosted: the workers that this process hosts, one of several that malflow owns; None for all workers.
 
     Raises:
@@ -53,6 +66,7 @@ class Workers:
 
     Attributes:
         listed: the parts of each source.
+        parts: the parts of each source that each worker holds.
         parallelism: the number of workers of each stage.
         discovered: the parts of each source that appeared after the job's first start.
     """
@@ -65,6 +79,7 @@ class Workers:
         tracked: bool,
         debug: bool = False,
         listed: Mapping[str, Sequence[Any]] | None = None,
+        parts: Parts | None = None,
         hosted: Sequence[int] | None = None,
     ) -> None:
         self.parallelism = parallelism
@@ -79,6 +94,7 @@ class Workers:
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
+        self.parts = self._dealt(parallelism, {}) if parts is None else parts
         check_not_input(program, listed)
         self._stages = self._make_workers(parallelism)
         self._list_workers()
@@ -95,6 +111,7 @@ class Workers:
             OperatorError: if a migration or a partitioner fails, or an unfinished part is gone.
         """
         found = loaded(self._program, self.listed, restored, self.parallelism)
+        self.parts = found.parts
         self.discovered.update(found.discovered)
         for worker in self._workers:
             worker.set_parts(self.parts, self.discovered)
@@ -179,7 +196,15 @@ class Workers:
             OperatorError: if a reader can't be built.
         """
         check_not_input(self._program, new)
-        self.take_parts(new, raised_epochs(self._program, [self.epochs()], self.parallelism))
+        raised = raised_epochs(self._program, [self.epochs()], self.parallelism)
+        self.take_parts(new, with_new(self._program, self.listed, new, self.parts, self.ended()), raised)
+
+    def ended(self) -> dict[str, set[Any]]:
+        """Return the parts of each source that workers of this process have read to their end."""
+        ended: dict[str, set[Any]] = {}
+        for source in self._sources:
+            ended.setdefault(source.context.operator_name, set()).update(source.finished)
+        return ended
 
     def epochs(self) -> dict[str, dict[int, Mapping[Any, Any]]]:
         """Return the states of the epoch (watermark) generators, by name and worker."""
@@ -190,19 +215,22 @@ class Workers:
                     states[name][worker.worker_id] = state
         return states
 
-    def take_parts(self, new: Mapping[str, Sequence[Any]], raised: Mapping[int, Mapping[str, States]]) -> None:
+    def take_parts(
+        self, new: Mapping[str, Sequence[Any]], parts: Parts, raised: Mapping[int, Mapping[str, States]]
+    ) -> None:
         """Continue with new parts of sources, some of which other processes may read.
 
         Args:
             new: the new parts.
+            parts: the parts of each source that each worker holds, with the new ones.
             raised: the states of generators with raised epochs, by worker and name: see `raised_epochs`.
 
         Raises:
             OperatorError: if a reader can't be built.
         """
-        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
-        for name, parts in new.items():
-            self.discovered.setdefault(name, set()).update(parts)
+        self.listed, self.parts = with_listed(self.listed, new), parts
+        for name, some in new.items():
+            self.discovered.setdefault(name, set()).update(some)
         for worker in self._workers:
             states = raised.get(worker.worker_id, {})
             worker.states.apply({name: Delta(state, whole=True) for name, state in states.items()})
@@ -223,11 +251,6 @@ class Workers:
         for part in gone:
             if any(part in source.live_parts for source in sources):
                 raise gone_error(name, part, self._program.sources[name].source.impl)
-
-    @property
-    def parts(self) -> Parts:
-        """Return the parts of each source that each worker holds."""
-        return place_parts(self.listed, range(self.parallelism))
 
     @property
     def running(self) -> Running | None:
@@ -340,23 +363,40 @@ class Workers:
         if parallelism == self.parallelism:
             return
         check_placed(self._program)
-        states: dict[str, dict[int, Mapping[Any, Any]]] = {}
-        for worker in self._workers:
-            for name, state in worker.states.live().items():
-                states.setdefault(name, {})[worker.worker_id] = state
-        routed = reroute(self._program, states, self.parallelism, parallelism)
+        states = self._by_name()
+        redeal = self.redealt(parallelism)
+        routed = reroute(self._program, states, self.parallelism, parallelism, redeal=redeal)
+        self.parts = redeal.parts
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
         self.parallelism = parallelism
         self._list_workers(*old_stages)
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
             for old_worker in old_stage:
-                _transfer_parts(old_worker, stage)
+                _transfer_parts(old_worker, stage, redeal.after)
         self._list_workers()
         for worker in self._workers:
             worker.states.forget()
         if self._is_open:
             self.open()
+
+    def redealt(self, parallelism: int) -> Redeal:
+        """Return the workers of parts if the run continues with another number of workers."""
+        listed = held_parts(self.parts)
+        held = {
+            name: {**them, **listed.get(name, {})}
+            for name, them in held_positions(self._program, self._by_name()).items()
+        }
+        parts, keyed = self._dealt(parallelism, held), self._program.keyed_sources
+        return Redeal(parts, held, PartPlaces(parallelism, keyed, parts, held), keyed)
+
+    def _by_name(self) -> dict[str, dict[int, States]]:
+        """Return the live states, by name and worker."""
+        states: dict[str, dict[int, States]] = {}
+        for worker in self._workers:
+            for name, state in worker.states.live().items():
+                states.setdefault(name, {})[worker.worker_id] = state
+        return states
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the operators, sinks before sources; add errors as notes to `error`."""
@@ -369,8 +409,7 @@ class Workers:
         self.close(error)
 
     def _make_workers(self, parallelism: int) -> list[list[Worker]]:
-        parts = place_parts(self.listed, range(parallelism))
-        workers = range(parallelism) if self._hosted is None else self._hosted
+        parts, workers = self.parts, range(parallelism) if self._hosted is None else self._hosted
         stages = [
             [
                 Worker(
@@ -391,6 +430,11 @@ class Workers:
             if self.discovered:
                 worker.set_parts(parts, self.discovered)
         return stages
+
+    def _dealt(self, parallelism: int, held: Held) -> Parts:
+        """Deal the parts; those that have not ended move from their workers if balance requires it."""
+        ended = self.ended() if held else {}
+        return deal(self._program, self.listed, parallelism, held, ended=ended)
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
         """List the workers and the operators to close, including workers about to be removed."""
@@ -441,11 +485,12 @@ def _each_once(operators: Iterable[Operator]) -> list[Operator]:
     return list({id(operator.resource): operator for operator in operators}.values())
 
 
-def _transfer_parts(old: Worker, stage: Sequence[Worker]) -> None:
+def _transfer_parts(old: Worker, stage: Sequence[Worker], places: PartPlaces) -> None:
     """Transfer the parts of a worker to the workers that hold them from now on."""
     for at, operator in enumerate(old.operators):
-        operator.transfer_parts(partial(_holder, [worker.operators[at] for worker in stage]))
+        select = places.of(operator.context.operator_name) if isinstance(operator, Source) else rendezvous_select
+        operator.transfer_parts(partial(_holder, [worker.operators[at] for worker in stage], select))
 
 
-def _holder(holders: Sequence[Operator], part: Any) -> Operator:
-    return holders[rendezvous_select(part, range(len(holders)))]
+def _holder(holders: Sequence[Operator], select: Partitioner, part: Any) -> Operator:
+    return holders[select(part, range(len(holders)))]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from malflow.engine.idle_epochs import QuietSources
-from malflow.engine.parts import Parts, Place, place_parts, places_of
+from malflow.engine.parts import Parts, Place, only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
@@ -88,6 +88,7 @@ class DrivenRun(Workers):
         self.sinks.restore(states)
         ours = {name: it for name, it in states.items() if name not in self.sinks.names}
         self.load(RestoredState(0, tick, parallelism, ours, dict(versions), dict(placements)))
+        self.ticks.place(self.parts)
         self.ticks.number = tick
 
     def resume(self) -> RestoredState | None:
@@ -131,7 +132,7 @@ class DrivenRun(Workers):
     def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
         """Continue with parts of sources that have appeared; see `Workers.add_parts`."""
         super().add_parts(new)
-        self.ticks.add(self.parts, places_of(place_parts(new, range(self.parallelism))))
+        self.ticks.add(self.parts, places_of(only(self.parts, new)))
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the operators, then the snapshots; errors are noted in `error`."""

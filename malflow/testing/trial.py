@@ -13,6 +13,7 @@ from typing import Any, Literal
 from fsspec.implementations.memory import MemoryFileSystem
 
 from malflow.engine.idle_epochs import QuietSources
+from malflow.engine.parts import PartPlaces
 from malflow.engine.plan import Program, compile_graph
 from malflow.engine.state_specs import hidden_id
 from malflow.engine.ticks import RunClock
@@ -21,7 +22,6 @@ from malflow.graph import Graph
 from malflow.message import DataMessage
 from malflow.nodes import Node, SinkNode, SourceNode, StatefulNode
 from malflow.operators.failures.dead_letters import LETTERS, letter_of
-from malflow.partitioners import rendezvous_select
 from malflow.sinks.contract import StatefulSink, StatelessSink
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.reading import dead_letters
@@ -384,7 +384,9 @@ class _Job:
         self.run.continue_ticks(quiet, quiet.finished(left) if done else frozenset())
 
     def _place_of(self, record: FeedRecord) -> tuple[str, int]:
-        return record.source, rendezvous_select(record.part, range(self.run.parallelism))
+        workers = self.run.parallelism
+        places = PartPlaces(workers, (), self.run.parts).of(record.source)
+        return record.source, places(record.part, range(workers))
 
     def end(self) -> None:
         """End the stream."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from malflow import OperatorError, StreamProvider, agg, limit_out_of_orderness, rendezvous_select
+from malflow import OperatorError, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
@@ -232,8 +232,6 @@ def _older(msg: Any) -> Any:
 
 
 def test_windows_close_while_only_some_workers_have_records_left(runtime: Any) -> None:
-    parts = "short", "long"
-    apart = next(n for n in range(2, 9) if len({rendezvous_select(part, range(n)) for part in parts}) == 2)
     script = {"short": [1, PAUSE, 2], "long": [item for at in range(0, 60, 3) for item in (Timed(at, at), PAUSE)]}
     results: VecSink[Any, Any, Any] = VecSink()
 
@@ -243,7 +241,7 @@ def test_windows_close_while_only_some_workers_have_records_left(runtime: Any) -
         keyed = on_time.key_distribute("all", lambda msg: "all")
         keyed.window(tumbling(10)).aggregate("counts", agg.count()).sink("results", results)
 
-    runtime(build, parallelism=apart).execute()
+    runtime(build, parallelism=2).execute()
     found = {it.value.start: it.value for it in results}
     assert [found[start].value for start in (0, 10, 20, 30, 40, 50)] == [6, 3, 3, 4, 3, 3]
     assert all(found[start].timing is Timing.FINAL for start in (0, 10, 20, 30, 40))

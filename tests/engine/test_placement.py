@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SnapshotError, StreamProvider, index_select, rendezvous_select
-from malflow.engine.parts import place_parts
 from malflow.engine.plan import Program
-from malflow.engine.state_specs import states_of
+from malflow.engine.state_specs import DEALT, states_of
 from malflow.engine.states.rescale import reroute
 from malflow.engine.worker_time import Feed, Idle, feeds_of, idleness
 from malflow.operators.epochs.frontiers import Floors
@@ -71,7 +70,7 @@ def test_every_state_is_named_once_with_what_keeps_it() -> None:
 
     states = states_of(program_of(build))
     assert tuple(spec for spec in states if spec.kind is not StateKind.LETTERS) == (
-        StateSpec("s", StateKind.SOURCE, 1, OURS),
+        StateSpec("s", StateKind.SOURCE, 1, DEALT),
         StateSpec("epochs", StateKind.EPOCHS, 1, None),
         StateSpec("(epochs + epochs[1])/union", StateKind.FRONTIER, 1, None),
         StateSpec("key/exchange", StateKind.FRONTIER, 1, None),
@@ -132,9 +131,9 @@ def test_an_edge_is_idle_when_nothing_can_come_along_it() -> None:
     assert idle(both, "a", "b") == [Idle.ENDED, Idle.ENDED]
 
 
-def test_parts_are_placed_by_rendezvous() -> None:
-    placed = place_parts({"s": range(100)}, range(3))
-    assert placed == {"s": [[part for part in range(100) if rendezvous_select(part, range(3)) == w] for w in range(3)]}
+def hashed(keys: Any, workers: int) -> list[list[Any]]:
+    """Return the keys of each worker."""
+    return [[key for key in keys if rendezvous_select(key, range(workers)) == worker] for worker in range(workers)]
 
 
 # Keys
@@ -159,7 +158,7 @@ def test_every_key_comes_to_where_its_records_come(keys: list[Any], before: int,
 @pytest.mark.parametrize("workers", range(1, 8))
 def test_one_worker_more_takes_its_share_and_nothing_else_moves(workers: int) -> None:
     every = range(10_000)
-    old = place_parts({"sum": every}, range(workers))["sum"]
+    old = hashed(every, workers)
     new = reroute(summed(), {"sum": {at: dict.fromkeys(held) for at, held in enumerate(old)}}, workers, workers + 1)[
         "sum"
     ]
@@ -297,12 +296,12 @@ def test_the_epoch_of_a_part_goes_where_its_records_come_from() -> None:
     program = compiled(
         lambda provider: provider.new_stream().source("s", ScriptedSource({})).generate_epochs("e", lambda *_: None)
     )
-    placed = place_parts({"s": parts}, range(3))["s"]
+    placed = hashed(parts, 3)
     old = {at: {"epoch": 5, **{("part", part): len(part) for part in held}} for at, held in enumerate(placed)}
     for after in (1, 2, 4):
         new = reroute(program, {"e": old}, 3, after)["e"]
         assert [{key[1] for key in held if key != "epoch"} for held in new] == [
-            set(held) for held in place_parts({"s": parts}, range(after))["s"]
+            set(held) for held in hashed(parts, after)
         ]
         assert all(held["epoch"] == 5 for held in new)
     old = {at: {"epoch": 5, **{("answered", part): len(part) for part in held}} for at, held in enumerate(placed)}

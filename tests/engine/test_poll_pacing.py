@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from malflow import StreamProvider, rendezvous_select
+from malflow import StreamProvider
 from malflow.engine.ticks import PollPacing
 from malflow.records.batch import BATCH_SIZE
 from malflow.sinks import VecSink
@@ -14,8 +14,7 @@ from malflow.sources import StatelessSource, StatelessSourceImpl, StatelessSourc
 from tests.kit.driving import run_of
 
 TICKS = 200
-_BY_WORKER = [part for worker in range(2) for part in range(99) if rendezvous_select(part, range(2)) == worker]
-PARTS = _BY_WORKER[:6] + _BY_WORKER[-6:]
+PARTS = range(12)
 """Parts of which each of two workers has a half."""
 
 LIMIT = 1_000

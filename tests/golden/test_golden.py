@@ -5,7 +5,8 @@ neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `
 same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables`` and ``broadcasts``, with
 `tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled` and
 `tests.golden.everywhere`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
-`tests.golden.moments` and `tests.golden.members`, whose keys had other places.
+`tests.golden.moments` and `tests.golden.members`, whose keys had other places. ``parts`` and ``dealt`` are of one
+dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -45,6 +46,7 @@ from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
 from tests.golden.moments import build_moments, build_plain_moments
+from tests.golden.parted import ROWS, build_parts
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.tabled import build_tables
@@ -318,4 +320,33 @@ def test_keys_that_had_another_place_are_found_again(
     assert len(counts) == 24
     assert sum(counts.values()) == 72 * 5
     assert len(read["counts"]) == 21 * 5
+    assert fsck(backend).problems == ()
+
+
+@pytest.mark.parametrize("folder", ["parts", "dealt"])
+@pytest.mark.parametrize(
+    "runtime",
+    [*(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)), in_processes(3)],
+    ids=["1", "2", "3", "4", "processes"],
+)
+def test_states_of_parts_are_found_where_the_parts_are_dealt(
+    folder: str, runtime: partial[Any], tmp_path: Path
+) -> None:
+    shutil.copytree(FOLDER / folder, tmp_path / "kept")
+    backend = backend_of(PLACED, tmp_path / "kept")
+    assert set(kept_states(backend, "count").values()) == {12}
+    read = run_windows(PLACED, backend, build_parts, runtime.func, **runtime.keywords)
+    assert sorted((it.key, it.value) for it in read["counts"]) == [
+        (part, count) for part, rows in ROWS.items() for count in range(13, rows + 1)
+    ]
+    anew = backend_of(PLACED, tmp_path / "anew")
+    alone = [run_windows(PLACED, anew, build_parts, SingleThreadRuntime, parallelism=1) for _ in range(2)]
+    windows = {(it.key, it.value.start): it.value.value for run in alone for it in run["windows"]}
+    found = [((it.key, it.value.start), it.value.value) for it in read["windows"]]
+    assert len(dict(found)) == len(found)
+    assert dict(found).items() <= windows.items()
+    last = {key: max(start for other, start in windows if other == key) for key in ROWS}
+    assert {*last.items()} <= {*dict(found)}
+    assert sorted(map(repr, read["late"])) == sorted(map(repr, alone[1]["late"]))
+    assert len(read["late"]) == len(ROWS)
     assert fsck(backend).problems == ()

@@ -22,6 +22,7 @@ from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
 from tests.golden.moments import build_moments
+from tests.golden.parted import build_parts
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.tabled import build_tables
@@ -107,6 +108,8 @@ def main() -> None:
         "broadcasts": (build_broadcasts, JOBS),
         "moments": (build_moments, [PLACED]),
         "members": (build_members, [PLACED]),
+        "parts": (build_parts, [PLACED]),
+        "dealt": (build_parts, [PLACED]),
     }
     for name, (build, jobs) in builds.items():
         folder = Path(__file__).parent / name

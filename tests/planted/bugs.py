@@ -9,6 +9,7 @@ from tests.planted.bad_record_bugs import BAD_RECORD_BUGS
 from tests.planted.calling_bugs import CALLING_BUGS
 from tests.planted.command_bugs import COMMAND_BUGS
 from tests.planted.config_bugs import CONFIG_BUGS
+from tests.planted.deal_bugs import DEAL_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.hunt import Bug
@@ -714,8 +715,8 @@ _EPOCHS = [
         "a late record is on time on its new worker",
         "a window comes twice after a rescale",
         "engine/states/rescale.py",
-        "    past = None if placement is None else _past(old, least)\n",
-        "    past = None\n",
+        "        past = None if placement is None else _past(old, least, dealt)\n",
+        "        past = None\n",
         (f"{MOVED}::test_epochs_of_each_worker",),
     ),
     Bug(
@@ -767,6 +768,7 @@ BUGS: list[Bug] = [
     *DRAWING_BUGS,
     *BAD_RECORD_BUGS,
     *CALLING_BUGS,
+    *DEAL_BUGS,
     *EXCHANGE_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,

@@ -33,7 +33,7 @@ EXCHANGE_BUGS = [
         "keys of an older version have the epochs of their new workers",
         "records become on time by an upgrade",
         "operators/epochs/frontiers.py",
-        "(former_select if former else self._placement)(key, range(workers))",
+        "_select(placed, self._placement)(key, range(workers))",
         "self._placement(key, range(workers))",
         (_PLACEMENT,),
     ),

@@ -111,7 +111,7 @@ PROCESS_BUGS = [
         "new parts begin at no epoch",
         "the epochs of workers without parts are forgotten",
         "runtime/processes/host.py",
-        "        raised = raised_epochs(self._program, pool.ask_all(EPOCHS), self.parallelism)",
+        "        raised = raised_epochs(self._program, (it.epochs for it in read), self.parallelism)",
         "        raised = {}",
         (f"{_DISCOVERY}::test_records_of_new_parts_are_late_on_every_worker",),
         60,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from malflow import StreamProvider
+from malflow.engine.parts import PartPlaces
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import placement_of, specs_of, states_of
 from malflow.engine.workers import Workers
@@ -28,8 +29,11 @@ _KEY_OF: dict[Movement, Callable[[Any], Any]] = {
 
 def restored_states(
     build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int
-) -> tuple[RestoredState, dict[str, dict[int, Any]]]:
-    """Restore a snapshot, which claims the job; return its content, and the live states by name and worker."""
+) -> tuple[RestoredState, dict[str, dict[int, Any]], PartPlaces]:
+    """Restore a snapshot, which claims the job.
+
+    Return its content, the live states by name and worker, and the workers of parts.
+    """
     program = compile_graph(_graph(build))
     session, restored = backend.open(states_of(program), RestoreOptions())
     assert restored is not None
@@ -41,7 +45,7 @@ def restored_states(
     found: dict[str, dict[int, Any]] = {}
     for (worker, name), state in workers.states().items():
         found.setdefault(name, {})[worker] = state
-    return restored, found
+    return restored, found, PartPlaces(parallelism, program.keyed_sources, workers.parts)
 
 
 def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int) -> set[str]:
@@ -53,7 +57,7 @@ def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend
         for spec in specs_of(vertex.node)
         if spec.kind.movement in _KEY_OF
     }
-    restored, live = restored_states(build, backend, parallelism)
+    restored, live, places = restored_states(build, backend, parallelism)
     for name, by_worker in restored.states.items():
         if name not in owners:
             _check_by_worker(list(read_state(backend, name)), by_worker)
@@ -62,7 +66,7 @@ def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend
     for name, by_worker in live.items():
         if name not in owners:
             continue  # positions and epochs are computed again
-        placement, kind = owners[name]
+        placement, kind = places.bound(owners[name][0]), owners[name][1]
         key_of = _KEY_OF[kind.movement]
         kinds |= {kind.word} if read[name] else set()
         if kind.movement is Movement.EVERYWHERE:

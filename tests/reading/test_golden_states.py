@@ -16,6 +16,7 @@ from tests.golden.limited import build_limits
 from tests.golden.matched import build_patterns
 from tests.golden.members import build_members
 from tests.golden.moments import build_moments
+from tests.golden.parted import build_parts
 from tests.golden.program import Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.tabled import build_tables
@@ -36,6 +37,8 @@ KINDS = {
     "patterns": {"match"},
     "limits": {"throttle"},
     "broadcasts": {"broadcast"},
+    "parts": {"stateful_map", "window"},
+    "dealt": {"stateful_map", "window"},
     "tables": {"table", "join", "timers", "stateful_map"},
 }
 
@@ -50,11 +53,15 @@ FOLDERS = {
     "broadcasts": build_broadcasts,
     "moments": build_moments,
     "members": build_members,
+    "parts": build_parts,
+    "dealt": build_parts,
 }
 
 
 JOBS_OF_FOLDERS = [
-    (folder, job) for folder in FOLDERS for job in ([PLACED] if folder in ("moments", "members") else JOBS)
+    (folder, job)
+    for folder in FOLDERS
+    for job in ([PLACED] if folder in ("moments", "members", "parts", "dealt") else JOBS)
 ]
 
 

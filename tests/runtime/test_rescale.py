@@ -23,6 +23,7 @@ from malflow import (
     index_select,
     rendezvous_select,
 )
+from malflow.engine.parts import deal, held_parts
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.states.keyed import Delta
@@ -94,6 +95,14 @@ def owners(parallelism: int, parts: Sequence[Any] = PARTS) -> dict[Any, int]:
 
 def movers(before: int, after: int, parts: Sequence[Any] = PARTS) -> set[Any]:
     return {part for part in parts if owners(before, parts)[part] != owners(after, parts)[part]}
+
+
+def moved_parts(before: int, after: int, finished: Sequence[Any] = ()) -> set[Any]:
+    """Return the parts of a source that move."""
+    program = compiled(lambda provider: provider.new_stream().source("s", stateful(Scripted({}))))
+    first = held_parts(deal(program, {"s": PARTS}, before))
+    then = held_parts(deal(program, {"s": PARTS}, after, first, ended={"s": finished}))
+    return {part for part in PARTS if first["s"][part] != then["s"][part]}
 
 
 # Totals
@@ -352,7 +361,7 @@ def test_only_parts_that_move_are_collected() -> None:
     run = run_of(build_dataflow, 2)
     run.tick()
     run.rescale(3)
-    moved = Counter(movers(2, 3))
+    moved = Counter(moved_parts(2, 3))
     assert 0 < len(moved) < len(PARTS)
     assert source.times("collect") == source.times("suspend") == moved
     assert source.times("build") == Counter(PARTS) + moved
@@ -387,11 +396,11 @@ def test_finished_parts_are_not_built_again_and_their_position_is_kept() -> None
     def build_dataflow(provider: StreamProvider) -> None:
         provider.new_stream().source("s", stateful(source))
 
-    run, store = run_of(build_dataflow, 2), Store()
+    run, store = run_of(build_dataflow, 3), Store()
     for _ in range(4):
         run.tick()
-    run.rescale(3)
-    finished, moved = set(PARTS[:4]), movers(2, 3)
+    run.rescale(2)
+    finished, moved = set(PARTS[:4]), moved_parts(3, 2, PARTS[:4])
     assert finished & moved
     assert source.times("build") == Counter(PARTS) + Counter(moved - finished)
     store.commit(run, compiled(build_dataflow))
@@ -608,7 +617,7 @@ def test_failing_source_ends_the_run_and_closes_everything(step: str) -> None:
     run = run_of(build_dataflow, 2)
     for _ in range(5):
         run.tick()
-    victim = sorted(movers(2, 3))[1]
+    victim = sorted(moved_parts(2, 3))[-1]
     source.failing = (step, victim)
     with pytest.raises(OperatorError, match=f"operator 's' failed at part '{victim}': OSError: {step} failed"), run:
         run.rescale(3)

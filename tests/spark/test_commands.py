@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import NoKey, StreamProvider, rendezvous_select
-from malflow.engine.parts import place_parts
+from malflow import NoKey, StreamProvider
+from malflow.engine.parts import deal
 from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
 from malflow.runtime.spark.protocol import TickCommand
@@ -102,8 +102,7 @@ def test_epochs_for_workers_without_records_are_packed_once(monkeypatch: pytest.
         return packed[-1]
 
     monkeypatch.setattr(chunks, "dump_columns", dump)
-    holder = rendezvous_select(NoKey, range(WORKERS))
-    worker = Worker(program, 0, holder, parallelism=WORKERS, parts=place_parts({"numbers": [NoKey]}, range(WORKERS)))
+    worker = Worker(program, 0, 0, parallelism=WORKERS, parts=deal(program, {"numbers": [NoKey]}, WORKERS))
     worker.open()
     outgoing = OutgoingRecords(worker, WORKERS, debug=False)
     outgoing.add(worker.run({}, Tick(limit=3)))

@@ -150,7 +150,7 @@ def test_only_states_without_keys_are_told_to_the_driver(tmp_path: Path) -> None
     summing([], rendezvous_select, 1, StreamProvider(graph))
     restored = kept(kept_by_one_thread([*range(20)]))
     moves = StateMoves(Cluster([]), settings_at(str(tmp_path), NoPersistence()), compile_graph(graph))  # type: ignore[arg-type] # stands for a context
-    told = moves.of_snapshot(restored, 3).told()
+    told = moves.of_snapshot(restored, 3, {}).told()
     assert sum(it.counts["sum"] for it in told) == 7
     assert {name for it in told for name in it.states} == restored.states.keys() - {"sum"}
 

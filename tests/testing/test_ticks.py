@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from malflow import DataMessage, GraphError, SingleThreadRuntime, StatefulLogic, agg, limit_out_of_orderness
-from malflow.partitioners import rendezvous_select
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, NoPersistence
 from malflow.sources import SingleIteratorSource, StatefulSource
@@ -146,7 +145,3 @@ def test_time_without_input_is_exactly_once(
     options = {"per_part": per_part, "idle_after": timedelta(seconds=idle_after), "every": every}
     flow = Flow(StatefulSource(ScriptedSource(dict.fromkeys(PARTS, ()))), **options)
     assert_exactly_once(flow.build, {"source": script}, ticks=ticks, rescale=False, max_examples=10)
-
-
-def test_parts_are_on_several_workers() -> None:
-    assert len({rendezvous_select(part, range(3)) for part in PARTS}) > 1

@@ -6,13 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, agg, limit_out_of_orderness
 from malflow.engine.idle_epochs import Member, lifts_of
-from malflow.partitioners import rendezvous_select
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
@@ -20,12 +18,6 @@ from malflow.testing import END, PAUSE, ScriptedSource, Timed
 from malflow.windows import Timing, tumbling
 
 SHORT, LONG = "short", "long"
-
-
-@pytest.fixture
-def apart() -> int:
-    """Return a number of workers on which the parts are on different ones."""
-    return next(n for n in range(2, 9) if rendezvous_select(SHORT, range(n)) != rendezvous_select(LONG, range(n)))
 
 
 def counted(source: ScriptedSource, late: VecSink[Any, Any, Any], results: VecSink[Any, Any, Any]) -> Any:
@@ -45,14 +37,14 @@ def records(*timestamps: int) -> list[Any]:
     return [item for at in timestamps for item in (Timed(at, at), PAUSE)]
 
 
-def test_records_that_a_lift_has_passed_are_late(apart: int, tmp_path: Path) -> None:
+def test_records_that_a_lift_has_passed_are_late(tmp_path: Path) -> None:
     script = {SHORT: [*records(1, 2), END, *records(5, 70)], LONG: [*records(*range(1, 40)), END, *records(60)]}
     source = ScriptedSource(script)
     late: VecSink[Any, Any, Any] = VecSink()
     results: VecSink[Any, Any, Any] = VecSink()
     for _ in range(2):
         backend = FsspecBackend(str(tmp_path))
-        SingleThreadRuntime(counted(source, late, results), backend, parallelism=apart).execute()
+        SingleThreadRuntime(counted(source, late, results), backend, parallelism=2).execute()
     assert [it.value for it in late] == [5]
     final = Counter(it.value.start for it in results if it.value.timing is Timing.FINAL)
     assert final[0] == 1, "no window comes twice"

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from malflow.diagnostics import operator_error
-from malflow.engine.parts import check_finished, discovering
+from malflow.engine.parts import PartPlaces, Parts, Redeal, check_finished, deal, discovering, held_positions
 from malflow.engine.plan import Program
-from malflow.engine.state_specs import OldStates, States, specs_of, state_id, stored_once
+from malflow.engine.state_specs import DEALT, OldStates, States, specs_of, state_id, stored_once
 from malflow.engine.states.migration import faulty_versions, migrated, migrations
 from malflow.engine.states.rescale import Refuse, local_states, raised, refusing, reroute
-from malflow.engine.worker_time import Idle
 from malflow.errors import SnapshotError
 from malflow.nodes import StatefulNode, Vertex
 from malflow.operators.epochs.generator import ANSWERED
@@ -34,6 +33,7 @@ __all__ = [
     "check_manifest_facts",
     "loaded",
     "obstacles",
+    "redealt",
     "unseen_rows",
     "with_present_names",
 ]
@@ -41,19 +41,15 @@ __all__ = [
 _log = logging.getLogger("malflow.runtime")
 
 
-def with_present_names(
-    program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates, parallelism: int
-) -> OldStates:
-    """Rename the positions and epochs of renamed parts, and move them to the workers of the new names.
+def with_present_names(program: Program, listed: Mapping[str, Iterable[Any]], states: OldStates) -> OldStates:
+    """Rename the positions and epochs of renamed parts.
 
-    A source with renamed parts has a method ``present_part(part)``. A warning is logged if a source that was read
-    before has only new parts.
+    A source with renamed parts has a method ``present_part(part)``.
 
     Args:
         program: the program.
         listed: the parts of each source.
         states: the states in the snapshot.
-        parallelism: the number of workers that had them.
     """
     names: dict[Any, Any] = {}
     present = dict(states)
@@ -65,15 +61,13 @@ def with_present_names(
         here = _names(node.source.impl, known)
         here = _with_renamed(source, node.source.impl, positions, listed[source], here)
         if here:
-            moves = {old: (new, new) for old, new in here.items()}
-            present[source] = _moved(states[source], moves, parallelism)
+            present[source] = _renamed(states[source], here)
             names.update(here)
-        _tell_if_all_are_new(source, set(listed[source]), {here.get(part, part) for part in known})
     if names:
-        by_part = {(what, old): ((what, new), new) for old, new in names.items() for what in (PART, ANSWERED)}
+        by_part = {(what, old): (what, new) for old, new in names.items() for what in (PART, ANSWERED)}
         for vertex in program.vertices:
             if vertex.node.issues_epochs and vertex.node.name in states:
-                present[vertex.node.name] = _moved(states[vertex.node.name], by_part, parallelism)
+                present[vertex.node.name] = _renamed(states[vertex.node.name], by_part)
     return present
 
 
@@ -116,39 +110,24 @@ def _with_renamed(
     return {old: new for old, new in whole.items() if new != old}
 
 
-def _moved(
-    by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, tuple[Any, Any]], parallelism: int
-) -> dict[int, dict[Any, Any]]:
-    """Return a state with its renamed keys on the workers of their parts.
-
-    A key that loses its name to another one, and that has no new name, is dropped.
+def _renamed(by_worker: Mapping[int, Mapping[Any, Any]], names: Mapping[Any, Any]) -> dict[int, dict[Any, Any]]:
+    """Return a state with new names of its keys. A key that loses its name to another, and gets no new one, is dropped.
 
     Args:
         by_worker: the state by worker.
-        names: the new key and its part, by the old key.
-        parallelism: the former number of workers.
+        names: the new key by the old one.
     """
-    moved: dict[int, dict[Any, Any]] = {worker: {} for worker in range(parallelism)}
-    taken = {name for name, _ in names.values()}
-    got: set[int] = set()
-    for worker, by_key in by_worker.items():
-        for key, state in by_key.items():
-            if key not in names:
-                if key not in taken:
-                    moved[worker][key] = state
-                continue
-            name, part = names[key]
-            target = rendezvous_select(part, range(parallelism))
-            moved[target][name] = state
-            if target != worker:
-                got.add(target)
-    for worker in got:
-        if moved[worker].get("idle") == Idle.EMPTY:  # of epochs: the worker has a part now
-            moved[worker]["idle"] = int(Idle.ENDED)
-    return moved
+    taken = set(names.values())
+    return {
+        worker: {names.get(key, key): it for key, it in by_key.items() if key in names or key not in taken}
+        for worker, by_key in by_worker.items()
+    }
 
 
-def _tell_if_all_are_new(source: str, listed: set[Any], known: set[Any]) -> None:
+def _tell_if_all_are_new(program: Program, source: str, listed: set[Any], known: set[Any]) -> None:
+    """Log a warning if a source that was read before has only new parts."""
+    if not isinstance(program.sources[source].source, StatefulSource):
+        return
     if listed and known and listed.isdisjoint(known):
         _log.warning(
             "source '%s' has %s, all of them new, and none of the %d that were read before: they are read from "
@@ -170,6 +149,7 @@ class Loaded:
         present: the same states, migrated and with the current names of parts; refused states are omitted.
         migrated: the old version of each state that was migrated.
         routed: the states of each new worker, by name.
+        parts: the parts of each source that each new worker holds.
         discovered: the new parts of each source that has parts in the snapshot.
         once: the states that every worker loads, and only worker 0 stores.
     """
@@ -179,6 +159,7 @@ class Loaded:
     present: OldStates
     migrated: Mapping[str, int]
     routed: Mapping[str, Sequence[States]]
+    parts: Parts
     discovered: Mapping[str, set[Any]]
     once: frozenset[str] = frozenset()
 
@@ -235,6 +216,7 @@ def check_manifest_facts(program: Program, restored: RestoredState, parallelism:
 #   with_present_names    entries of parts get the names that the source lists now
 #   migrated              states of an older version are converted, worker by worker
 #   discovering           parts that are new since the snapshot are found
+#   redealt               parts are dealt to the workers, most of them where they were
 #   reroute               entries move to the workers that own them now
 #
 # Invariant: nothing outside is changed. A state refused as an obstacle, or by its migration, takes no further step.
@@ -265,7 +247,11 @@ def loaded(
         refuse(name, error)
         blocked.add(name)
     old = {name: by_worker for name, by_worker in restored.states.items() if name not in blocked}
-    present = {name: dict(them) for name, them in with_present_names(program, listed, old, before).items()}
+    present = {name: dict(them) for name, them in with_present_names(program, listed, old).items()}
+    for name in program.sources:
+        _tell_if_all_are_new(
+            program, name, set(listed[name]), {part for it in present.get(name, {}).values() for part in it}
+        )
     converted = {}
     for name, (node, version) in migrations(program, {name: versions[name] for name in old}).items():
         states = present.pop(name)
@@ -273,8 +259,42 @@ def loaded(
             present[name] = {worker: migrated(node, version, them) for worker, them in states.items()}
             converted[name] = version
     discovered = _discovered(program, listed, present, refuse)
-    routed = reroute(program, present, before, parallelism, placements=placements, refuse=refuse)
-    return Loaded(before, old, present, converted, routed, discovered, stored_once(program))
+    redeal = redealt(program, listed, present, placements, before, parallelism)
+    routed = reroute(program, present, before, parallelism, placements=placements, redeal=redeal, refuse=refuse)
+    return Loaded(before, old, present, converted, routed, redeal.parts, discovered, stored_once(program))
+
+
+def redealt(
+    program: Program,
+    listed: Mapping[str, Sequence[Any]],
+    states: OldStates,
+    placements: Mapping[str, str | None],
+    before: int,
+    after: int,
+) -> Redeal:
+    """Deal the parts to the workers of a run that continues from a snapshot.
+
+    A part was on the worker that has its position. At the same number of workers it stays there, unless a version of
+    malflow that did not deal parts had placed it.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        states: the states in the snapshot, with the current names of parts.
+        placements: the name of the partitioner of each state's keys.
+        before: the number of workers in the snapshot.
+        after: the number of new workers.
+    """
+    held = held_positions(program, states)
+    was_dealt = DEALT in placements.values()
+    parts = deal(program, listed, after, held, levels=before != after or not was_dealt)
+    places = PartPlaces(after, program.keyed_sources, parts, held)
+    if not was_dealt:
+        hashed = {
+            name: {part: rendezvous_select(part, range(before)) for part in some} for name, some in listed.items()
+        }
+        held = {name: them | held[name] for name, them in hashed.items()}
+    return Redeal(parts, held, places, program.keyed_sources)
 
 
 def _discovered(

@@ -10,15 +10,23 @@ from operator import itemgetter
 from typing import Any, TypeAlias, assert_never
 
 from malflow.diagnostics import operator_error
+from malflow.engine.parts import Redeal
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.engine.worker_time import Idle
 from malflow.errors import MalflowError, OperatorError, SnapshotError
-from malflow.nodes import Vertex
+from malflow.nodes import EpochsNode, SourceNode, Vertex
 from malflow.operators.epochs.frontiers import KEPT, UNTIL
 from malflow.operators.epochs.generator import ANSWERED, SILENCE
 from malflow.operators.failures.dead_letters import place_letter
-from malflow.partitioners import FORMER_PLACEMENTS, PLACEMENT, Partitioner, index_select, rendezvous_select
+from malflow.partitioners import (
+    FORMER_PLACEMENTS,
+    PLACEMENT,
+    Partitioner,
+    index_select,
+    part_select,
+    rendezvous_select,
+)
 from malflow.states.kinds import Movement, StateSpec
 from malflow.words import short_repr
 
@@ -27,6 +35,7 @@ __all__ = [
     "Refuse",
     "check_placed",
     "key_routes",
+    "keyed_by_parts",
     "local_states",
     "raised",
     "refusing",
@@ -35,9 +44,9 @@ __all__ = [
 ]
 
 _OF_PLACEMENT = 2
-"""The length of an entry of `Past` that has no name of a former placement."""
+"""The length of an entry of `Past` that says nothing of the placement."""
 
-_OURS: Sequence[Partitioner] = (rendezvous_select, index_select)
+_OURS: Sequence[Partitioner] = (rendezvous_select, index_select, part_select)
 _SECOND = itemgetter(1)
 """The functions that return the key of a slot, and the part of an entry of epochs."""
 
@@ -164,6 +173,7 @@ def key_routes(
     before: int,
     after: int,
     placements: Mapping[str, str | None] | None = None,
+    redeal: Redeal | None = None,
 ) -> dict[str, KeyRoute | None]:
     """Return the route of each state with keys; None where every key stays with its worker.
 
@@ -173,6 +183,7 @@ def key_routes(
         before: the number of old workers.
         after: the number of new workers.
         placements: the partitioner of each state's keys on the old workers; by default that of `program`.
+        redeal: the workers of parts; None if parts stay, or if their workers are unknown yet.
 
     Raises:
         SnapshotError: naming an operator with keys that have no owner.
@@ -182,8 +193,17 @@ def key_routes(
         for spec in specs_of(vertex.node):
             if spec.kind.is_by_key and spec.name in names:
                 was = spec.placement if placements is None else placements.get(spec.name)
-                routes[spec.name] = _key_route(vertex, spec, before, after, was)
+                routes[spec.name] = _key_route(vertex, spec, before, after, was, redeal)
     return routes
+
+
+def keyed_by_parts(program: Program, names: Container[str]) -> bool:
+    """Whether any of these states has keys that are parts of sources. Their way depends on the deal of the parts."""
+    return any(
+        spec.kind.is_by_key and spec.name in names and placement_of(vertex.node) is part_select
+        for vertex in program.vertices
+        for spec in specs_of(vertex.node)
+    )
 
 
 def local_states(
@@ -193,30 +213,44 @@ def local_states(
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
             is_local = spec.kind.is_by_key and placement_of(vertex.node) is None and spec.name in names
-            if is_local and not _stays(vertex, spec, before, after, placements.get(spec.name)):
+            if is_local and not _stays(vertex, spec, before, after, placements.get(spec.name), None):
                 yield spec.name, _local(spec.name)
 
 
-def _stays(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None) -> bool:
+def _stays(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None, redeal: Redeal | None) -> bool:
     """Whether every key stays with its worker."""
     if before == after == 1:
         return True
     placement = placement_of(vertex.node)
+    if placement is part_select and redeal is not None:
+        return False  # parts are few, so it costs nothing to look
     return before == after and was == spec.placement and (placement is None or placement in _OURS)
 
 
-def _key_route(vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None) -> KeyRoute | None:
-    if _stays(vertex, spec, before, after, was):
+def _key_route(
+    vertex: Vertex, spec: StateSpec, before: int, after: int, was: str | None, redeal: Redeal | None
+) -> KeyRoute | None:
+    if _stays(vertex, spec, before, after, was, redeal):
         return None
-    placement = placement_of(vertex.node)
+    placement = _placed(placement_of(vertex.node), redeal)
     if placement is None:
         raise _local(spec.name)
     return KeyRoute(spec.name, after, placement, _KEYS_OF_ENTRIES.get(spec.kind.movement))
 
 
+def _placed(placement: Partitioner | None, redeal: Redeal | None) -> Partitioner | None:
+    """Return the partitioner by which keys find their new worker."""
+    return placement if redeal is None else redeal.after.bound(placement)
+
+
+def _of_source(name: str | None, redeal: Redeal | None) -> Partitioner:
+    """Return the partitioner of the parts of a source."""
+    return part_select if redeal is None or name is None else redeal.after.of(name)
+
+
 # Idea: how a state moves follows from its `Movement`. Each new worker gets the entries that it owns.
 #   BY_KEY, BY_SLOT, BY_ENTRY    to the worker that the partitioner selects for the key
-#   BY_PART                      to the worker of the part, by rendezvous hashing
+#   BY_PART                      to the worker to which the source's part was dealt, or a sink's part is hashed
 #   BY_LETTER                    to the worker where the dead letter belongs
 #   EVERYWHERE                   the first worker's copy, to all
 #   EPOCHS, FRONTIER             the least of the old workers, to all, if their number has changed
@@ -233,6 +267,7 @@ def reroute(
     after: int,
     *,
     placements: Mapping[str, str | None] | None = None,
+    redeal: Redeal | None = None,
     refuse: Refuse = raised,
 ) -> dict[str, list[States]]:
     """Redistribute states from `before` workers to `after` workers; return the states of each new worker by name.
@@ -249,6 +284,7 @@ def reroute(
         after: the number of new workers.
         placements: the partitioner of each state's keys on the old workers, as in `states_of`; by default that of
             `program`.
+        redeal: the workers of parts; None if all parts stay.
         refuse: is called for each state that can't be redistributed; by default, the first error is raised.
 
     Raises:
@@ -256,42 +292,109 @@ def reroute(
         OperatorError: if a partitioner fails, or does not return a worker.
     """
     moved: dict[str, list[States]] = {}
+    stays = before == after and not (redeal is not None and redeal.moves(before))
     for vertex in program.vertices:
         for spec in specs_of(vertex.node):
             if spec.name in states and spec.name not in moved:
                 old = [states[spec.name].get(worker, {}) for worker in range(before)]
                 was = spec.placement if placements is None else placements.get(spec.name)
                 with refusing(refuse, spec.name):
-                    moved[spec.name] = _moved(vertex, spec, old, after, was)
+                    moved[spec.name] = _Move(vertex, spec, old, after, was, redeal, stays).moved()
     return moved
 
 
-def _moved(vertex: Vertex, spec: StateSpec, old: list[States], after: int, was: str | None) -> list[States]:
-    """Return a state, by new worker; `was` is the name of the former partitioner."""
-    placement, same = placement_of(vertex.node), len(old) == after
-    match spec.kind.movement:
-        case Movement.BY_KEY | Movement.BY_SLOT | Movement.BY_ENTRY:
-            route = _key_route(vertex, spec, len(old), after, was)
-            return old if route is None else _dealt(route, old)
-        case Movement.EVERYWHERE:
-            return [old[0]] * after
-        case Movement.BY_PART:
-            stays = same and was not in FORMER_PLACEMENTS
-            return old if stays else _dealt(KeyRoute(spec.name, after, rendezvous_select), old)
-        case Movement.BY_LETTER:
-            if same and was == spec.placement:
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """The move of one state to new workers.
+
+    Attributes:
+        vertex: the operator.
+        spec: the state.
+        old: the state of each old worker.
+        after: the number of new workers.
+        was: the name of the former partitioner of its keys.
+        redeal: the workers of parts; None if all parts stay.
+        stays: whether the number of workers and the worker of each part are the same.
+    """
+
+    vertex: Vertex
+    spec: StateSpec
+    old: list[States]
+    after: int
+    was: str | None
+    redeal: Redeal | None
+    stays: bool
+
+    def moved(self) -> list[States]:
+        """Return the state, by new worker."""
+        old, after = self.old, self.after
+        match self.spec.kind.movement:
+            case Movement.BY_KEY | Movement.BY_SLOT | Movement.BY_ENTRY:
+                route = _key_route(self.vertex, self.spec, len(old), after, self.was, self.redeal)
+                return old if route is None else _dealt(route, old)
+            case Movement.EVERYWHERE:
+                return [old[0]] * after
+            case Movement.BY_PART:
+                return self._by_part()
+            case Movement.BY_LETTER:
+                if self.stays and self.was == self.spec.placement:
+                    return old
+                by = partial(place_letter, _placed(self.vertex.node.placed_by, self.redeal))
+                return _dealt(KeyRoute(self.spec.name, after, by), old)
+            case Movement.EPOCHS:
+                return self._epochs()
+            case Movement.FRONTIER if self.stays:
                 return old
-            return _dealt(KeyRoute(spec.name, after, partial(place_letter, vertex.node.placed_by)), old)
-        case Movement.EPOCHS:
-            if was in FORMER_PLACEMENTS and spec.placement == PLACEMENT:
-                return _epochs(spec.name, old, after, placement, known=True, former=True)
-            return _epochs(spec.name, old, after, placement, known=was in (None, spec.placement))
-        case Movement.FRONTIER if same:
-            return old
-        case Movement.FRONTIER:
-            return _exchange(old, after) if vertex.node.starts_stage else _by_input(old, after, len(vertex.inputs))
-        case _:
-            assert_never(spec.kind.movement)
+            case Movement.FRONTIER:
+                starts = self.vertex.node.starts_stage
+                return _exchange(old, after) if starts else _by_input(old, after, len(self.vertex.inputs))
+            case _:
+                assert_never(self.spec.kind.movement)
+
+    def _by_part(self) -> list[States]:
+        """Return the positions in a source, dealt with its parts, or of a sink, hashed by part."""
+        if isinstance(self.vertex.node, SourceNode):
+            stays, by = self.stays, _of_source(self.spec.name, self.redeal)
+        else:
+            stays, by = len(self.old) == self.after and self.was not in FORMER_PLACEMENTS, rendezvous_select
+        return self.old if stays else _dealt(KeyRoute(self.spec.name, self.after, by), self.old)
+
+    def _epochs(self) -> list[States]:
+        """Set all workers to the least epoch; if nothing moves, only those that never had a part.
+
+        If the former worker of a key is unknown, because another partitioner had placed it, the greatest epoch of any
+        worker counts for each key: this may make records late, but no late record becomes on time.
+        """
+        old, was, placement = self.old, self.was, placement_of(self.vertex.node)
+        dealt = None if placement is not part_select or self.redeal is None else self.redeal.before_of_keys
+        former = was in FORMER_PLACEMENTS and (self.spec.placement == PLACEMENT or dealt is not None)
+        known = former or dealt is not None or was in (None, self.spec.placement)
+        reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
+        least = _least(reached)
+        answered = _answered(old, reached)
+        if self.stays and known and not former:
+            return [
+                _state({**states, "epoch": least, ANSWERED: answered})
+                if idle == Idle.EMPTY and (epoch, states.get(ANSWERED)) != (least, answered)
+                else states
+                for states, (idle, epoch) in zip(old, reached, strict=True)
+            ]
+        past = None if placement is None else _past(old, least, dealt)
+        if past is not None and not known:
+            past = ((1, {0: max(epoch for _, epochs, *_ in past for epoch in epochs.values())}),)
+        if past is not None and (former or dealt is not None):
+            earlier = FORMER_PLACEMENTS[-1] if former else PLACEMENT
+            past = tuple([(*entry, earlier) if len(entry) == _OF_PLACEMENT else entry for entry in past])
+        silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
+        like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))
+        kept = tuple(dict.fromkeys(it for states in old for it in states.get(KEPT, ()))) or None
+        whole = _state(
+            {"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence, UNTIL: until, KEPT: kept}
+        )
+        by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
+        node = self.vertex.node
+        by = _of_source(node.source if isinstance(node, EpochsNode) else None, self.redeal)
+        return [{**whole, **parts} for parts in _dealt(KeyRoute(self.spec.name, self.after, by, _SECOND), by_part)]
 
 
 def _dealt(route: KeyRoute, old: Iterable[States]) -> list[States]:
@@ -314,45 +417,6 @@ def _least(reached: Iterable[_Reached]) -> Any:
     return None if None in epochs else min(epochs)
 
 
-def _epochs(
-    name: str, old: list[States], after: int, placement: Partitioner | None, *, known: bool, former: bool = False
-) -> list[States]:
-    """Set all workers to the least epoch; if the workers are unchanged, only those that never had a part.
-
-    If the former worker of a key is not `known`, because another partitioner had placed it, the greatest epoch of any
-    worker counts for each key: this may make records late, but no late record becomes on time.
-
-    Args:
-        name: the name of the state.
-        old: the state of each old worker.
-        after: the number of new workers.
-        placement: the partitioner of the keys.
-        known: whether the former worker of a key is known.
-        former: whether it is the one that `former_select` selects.
-    """
-    reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
-    least = _least(reached)
-    answered = _answered(old, reached)
-    if len(old) == after and known and not former:
-        return [
-            _state({**states, "epoch": least, ANSWERED: answered})
-            if idle == Idle.EMPTY and (epoch, states.get(ANSWERED)) != (least, answered)
-            else states
-            for states, (idle, epoch) in zip(old, reached, strict=True)
-        ]
-    past = None if placement is None else _past(old, least)
-    if past is not None and not known:
-        past = ((1, {0: max(epoch for _, epochs, *_ in past for epoch in epochs.values())}),)
-    if past is not None and former:
-        past = tuple([(*entry, FORMER_PLACEMENTS[-1]) if len(entry) == _OF_PLACEMENT else entry for entry in past])
-    by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
-    silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
-    like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))
-    kept = tuple(dict.fromkeys(it for states in old for it in states.get(KEPT, ()))) or None
-    whole = {"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence, UNTIL: until, KEPT: kept}
-    return [{**_state(whole), **parts} for parts in _dealt(KeyRoute(name, after, rendezvous_select, _SECOND), by_part)]
-
-
 def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
     """Return the least epoch that the generators returned, or None if they issued all that they returned."""
     if not any(ANSWERED in states for states in old):
@@ -360,10 +424,16 @@ def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
     return _least((idle, states.get(ANSWERED, epoch)) for states, (idle, epoch) in zip(old, reached, strict=True))
 
 
-def _past(old: list[States], least: Any) -> Any:
-    """Collect the epochs of old workers, and of workers before them, that were ahead of the least one: see `Floors`."""
+def _past(old: list[States], least: Any, dealt: Mapping[Any, int] | None) -> Any:
+    """Collect the epochs of old workers, and of workers before them, that were ahead of the least one: see `Floors`.
+
+    Args:
+        old: the state of each old worker.
+        least: the least epoch.
+        dealt: the old worker of each part, if the keys are parts.
+    """
     epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
-    past = [(len(old), epochs)]
+    past: list[tuple[Any, ...]] = [(len(old), epochs) if dealt is None else (len(old), epochs, dict(dealt))]
     for states in old:
         past.extend(entry for entry in states.get("past", ()) if entry not in past)
     return tuple(entry for entry in past if any(least is None or epoch > least for epoch in entry[1].values())) or None

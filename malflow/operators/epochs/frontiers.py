@@ -11,7 +11,7 @@ from typing import Any
 from malflow.diagnostics import operator_error
 from malflow.message import MAX, MIN
 from malflow.operators.contract import OperatorContext
-from malflow.partitioners import Partitioner, former_select
+from malflow.partitioners import PLACEMENT, Partitioner, former_select, rendezvous_select
 from malflow.records.batch import Batch, concat
 from malflow.states.keyed import Delta, KeyedState
 from malflow.words import error_text, short_repr
@@ -178,7 +178,8 @@ class Frontiers:
 Past = Sequence[tuple[Any, ...]]
 """Former numbers of workers, and the epochs of those workers that were ahead of the least epoch.
 
-Where a former version of malflow had placed the keys, the name of its placement follows: see `former_select`.
+A third item tells how the keys were placed then, if it was not by the placement of now: the name of an earlier one, or,
+for keys that are parts, the worker of each part.
 """
 
 _CACHED_FLOORS = 1 << 20
@@ -210,12 +211,22 @@ class Floors(dict[Any, Any]):
     def __missing__(self, key: Any) -> Any:
         if len(self) >= _CACHED_FLOORS:
             self.clear()
-        reached = [
-            epochs.get((former_select if former else self._placement)(key, range(workers)), MIN)
-            for workers, epochs, *former in self.past
-        ]
-        self[key] = floor = max(reached)
+        self[key] = floor = max(self._reached(key, *entry) for entry in self.past)
         return floor
+
+    def _reached(self, key: Any, workers: int, epochs: Mapping[int, Any], placed: Any = None) -> Any:
+        """Return the epoch that a key's worker had issued, at one of the former numbers of workers."""
+        if isinstance(placed, Mapping):
+            worker = placed[key] if key in placed else rendezvous_select(key, range(workers))  # a key that is no part
+        else:
+            worker = _select(placed, self._placement)(key, range(workers))
+        return epochs.get(worker, MIN)
+
+
+def _select(placed: str | None, placement: Partitioner) -> Partitioner:
+    if placed is None:
+        return placement
+    return rendezvous_select if placed == PLACEMENT else former_select
 
 
 REACHED = "epoch"

@@ -92,6 +92,11 @@ class Source(PartOperator):
         """Whether all parts of this worker are finished."""
         return self._is_open and not self.live_parts
 
+    @property
+    def finished(self) -> Collection[Any]:
+        """The parts that have been read to their end in this run."""
+        return self._finished
+
     def has_part(self, part: Any) -> bool:
         """Whether a part is being read on this worker, or has been."""
         return part in self._readers

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from malflow.engine.parts import Change, Parts, Place, place_parts
+from malflow.engine.parts import Change, Parts, Place, with_listed, with_new
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -27,9 +27,9 @@ from malflow.runtime.host import SinkPositions
 from malflow.runtime.processes.forwarding import levels_of_loggers, logging_disabled, pickled_filters
 from malflow.runtime.processes.messages import (
     CHECK_MOVES,
-    EPOCHS,
     GATHER,
     HELD,
+    READ,
     STATES,
     TIMES,
     AddParts,
@@ -95,7 +95,9 @@ class ProcessesHost:
         self._note(self._held)
         check_not_input(program, self.listed)
 
-    def _made(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
+    def _made(
+        self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None, parts: Parts | None = None
+    ) -> Workers:
         """Return workers that only hold states, and never run."""
         return Workers(
             with_sink_proxies(self._program),
@@ -103,6 +105,7 @@ class ProcessesHost:
             tracked=self._tracked,
             debug=self._debug,
             listed=listed,
+            parts=parts,
         )
 
     def _note(self, workers: Workers) -> None:
@@ -119,6 +122,7 @@ class ProcessesHost:
             raise RunFailed("the run has begun")
         states, positions = self._sinks.split(restored.states)
         self._held.load(replace(restored, states=states))
+        self.parts = self._held.parts
         return positions
 
     def open(self, tick: int) -> None:
@@ -142,6 +146,7 @@ class ProcessesHost:
                 self._tick,
                 owners,
                 self.listed,
+                self.parts,
                 self._discovered,
                 _only(states, mine),
                 _only(changed, mine),
@@ -274,7 +279,7 @@ class ProcessesHost:
             finished |= it.finished
             for (worker, name), data in it.states.items():
                 states.setdefault(worker, {})[name] = loaded_state(name, data)
-        workers = self._made(self.parallelism, self.listed)
+        workers = self._made(self.parallelism, self.listed, self.parts)
         workers.begin(self._discovered, states, {}, finished)
         return workers
 
@@ -287,12 +292,17 @@ class ProcessesHost:
         if not new:
             return
         check_not_input(self._program, new)
-        raised = raised_epochs(self._program, pool.ask_all(EPOCHS), self.parallelism)
-        self.listed = {name: [*listed, *new.get(name, ())] for name, listed in self.listed.items()}
+        read = pool.ask_all(READ)
+        raised = raised_epochs(self._program, (it.epochs for it in read), self.parallelism)
+        ended: dict[str, set[Any]] = {}
+        for it in read:
+            for name, some in it.ended.items():
+                ended.setdefault(name, set()).update(some)
+        self.parts = with_new(self._program, self.listed, new, self.parts, ended)
+        self.listed = with_listed(self.listed, new)
         for name, parts in new.items():
             self._discovered.setdefault(name, set()).update(parts)
-        self.parts = place_parts(self.listed, range(self.parallelism))
-        self._live = frozenset[Place]().union(*pool.ask_all(AddParts(new, raised)))
+        self._live = frozenset[Place]().union(*pool.ask_all(AddParts(new, self.parts, raised)))
 
     # Tests
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from malflow.engine.parts import Place
+from malflow.engine.parts import Parts, Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
@@ -22,9 +22,9 @@ from malflow.snapshot.protocol.manifest import FileEntry
 __all__ = [
     "CHECK_MOVES",
     "CLOSE",
-    "EPOCHS",
     "GATHER",
     "HELD",
+    "READ",
     "STATES",
     "TIMES",
     "AddParts",
@@ -157,6 +157,7 @@ class Begin(Message[frozenset[Place]]):
         tick: the number of the last tick that the states include.
         owners: the process of each worker.
         listed: the parts of each source.
+        parts: the parts of each source that each worker holds.
         discovered: the parts of each source that appeared after the job's first start.
         states: the states of the workers of the process, by worker and name.
         changed: the states that differ from those in the last snapshot.
@@ -166,6 +167,7 @@ class Begin(Message[frozenset[Place]]):
     tick: int
     owners: Sequence[int]
     listed: Mapping[str, Sequence[Any]]
+    parts: Parts
     discovered: Mapping[str, set[Any]]
     states: Mapping[int, Mapping[str, States]] = field(repr=False)
     changed: Mapping[int, Collection[str]] = field(repr=False)
@@ -229,16 +231,30 @@ class CheckGone(Message[None]):
     gone: Mapping[str, Sequence[Any]]
 
 
+class ReadSoFar(NamedTuple):
+    """How far the workers of a process have read.
+
+    Attributes:
+        epochs: the states of the epoch (watermark) generators, by name and worker.
+        ended: the parts of each source that have been read to their end.
+    """
+
+    epochs: dict[str, dict[int, States]]
+    ended: dict[str, set[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class AddParts(Message[frozenset[Place]]):
     """Continue with new parts of sources; return the live places.
 
     Attributes:
         new: the new parts, by source.
+        parts: the parts of each source that each worker holds, with the new ones.
         raised: the states of generators with raised epochs, by worker and name.
     """
 
     new: Mapping[str, Sequence[Any]]
+    parts: Parts
     raised: Mapping[int, Mapping[str, States]]
 
 
@@ -261,7 +277,7 @@ class Ask(Message[A_co]):
         what: what to return or to do.
     """
 
-    what: Literal["times", "held", "epochs", "states", "check_moves", "gather", "close"]
+    what: Literal["times", "held", "read", "states", "check_moves", "gather", "close"]
 
 
 TIMES: Final[Ask[dict[int, dict[int, OperatorTime]]]] = Ask("times")
@@ -270,8 +286,8 @@ TIMES: Final[Ask[dict[int, dict[int, OperatorTime]]]] = Ask("times")
 HELD: Final[Ask[dict[str, Waiting]]] = Ask("held")
 """Return the open results of operators."""
 
-EPOCHS: Final[Ask[dict[str, dict[int, States]]]] = Ask("epochs")
-"""Return the states of the epoch (watermark) generators, by name and worker."""
+READ: Final[Ask[ReadSoFar]] = Ask("read")
+"""Return the epochs and the ended parts, on which the deal of new parts depends."""
 
 STATES: Final[Ask[dict[tuple[int, str], bytes]]] = Ask("states")
 """Return all states, each pickled, by worker and name; for tests."""

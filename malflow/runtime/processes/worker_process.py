@@ -42,6 +42,7 @@ from malflow.runtime.processes.messages import (
     Gathered,
     Message,
     PeerLost,
+    ReadSoFar,
     RunTick,
     Settle,
     Setup,
@@ -223,8 +224,8 @@ class WorkerProcess:
                 return self._hosted.explain()
             case "held":
                 return self._hosted.held()
-            case "epochs":
-                return self._hosted.epochs()
+            case "read":
+                return ReadSoFar(self._hosted.epochs(), self._hosted.ended())
             case "states":
                 return self._states()
             case "check_moves":
@@ -251,6 +252,7 @@ class WorkerProcess:
             tracked=setup.tracked,
             debug=setup.debug,
             listed=command.listed,
+            parts=command.parts,
             hosted=self._mine,
         )
         workers.begin(command.discovered, command.states, command.changed, command.finished)
@@ -266,7 +268,7 @@ class WorkerProcess:
         return workers.live
 
     def _add_parts(self, command: AddParts) -> frozenset[Place]:
-        self._hosted.take_parts(command.new, command.raised)
+        self._hosted.take_parts(command.new, command.parts, command.raised)
         return self._hosted.live
 
     def _check_gone(self, command: CheckGone) -> None:

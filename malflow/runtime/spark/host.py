@@ -19,6 +19,7 @@ from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates
+from malflow.engine.states.rescale import keyed_by_parts
 from malflow.engine.workers import Workers
 from malflow.errors import RunFailed
 from malflow.event_time.tick import Tick
@@ -40,7 +41,7 @@ from malflow.runtime.spark.settings import Settings
 from malflow.runtime.spark.sinks import SinkPieces
 from malflow.runtime.spark.snapshots import ChangelogCapture
 from malflow.runtime.spark.state_moves import StateMove, StateMoves
-from malflow.runtime.spark.state_tasks import Base
+from malflow.runtime.spark.state_tasks import Base, Told
 from malflow.runtime.spark.tasks.live_workers import REGISTRY
 from malflow.runtime.spark.tasks.polling import LastSnapshot
 from malflow.runtime.spark.tasks.records import Row, RowKind, check_counts, sink_chunks
@@ -133,9 +134,10 @@ class SparkHost:
         workers = self._workers
         if workers is None:
             raise RunFailed("the run has begun")
-        self._move = move = self._moves.of_snapshot(restored, self.parallelism)
+        self._move = move = self._moves.of_snapshot(restored, self.parallelism, self.listed)
         states, positions = self._sinks.split(self._moves.small_states(restored, move.told()))
         workers.load(replace(restored, states=states, stored=None))
+        self.parts = workers.parts
         moved = any(worker.states.deltas() for stage in workers.stages for worker in stage)
         self._durable = restored.tick
         self._kept = restored.tick - 1 if moved else restored.tick
@@ -328,9 +330,11 @@ class SparkHost:
 
     # Generations
 
-    def _make(self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None) -> Workers:
+    def _make(
+        self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None, parts: Parts | None = None
+    ) -> Workers:
         debug = self._settings.options.debug
-        return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed)
+        return Workers(self._program, parallelism=parallelism, tracked=True, debug=debug, listed=listed, parts=parts)
 
     def _begin_changed(self, workers: Workers, move: StateMove) -> None:
         """Begin a generation with states that differ from the last tick's; the next snapshot is a full one.
@@ -392,13 +396,14 @@ class SparkHost:
 
         Return the move, and workers as they are now that hold only the states without keys and never run.
         """
-        move = self._moves.of_changelog(self._generation, self.index.last, parallelism)
-        workers = self._make(self.parallelism, self.listed)
+        workers = self._make(self.parallelism, self.listed, self.parts)
         workers.discovered.update(self._discovered)
-        for told in move.told():
-            worker = workers.stages[told.stage][told.worker]
-            worker.states.apply({name: Delta(states, whole=True) for name, states in told.states.items()})
-            worker.states.finish(told.finished)
+        redeal = None
+        if parallelism != self.parallelism and keyed_by_parts(self._program, self._moves.stages):
+            _apply(workers, self._moves.told_of_sources(self._generation, self.index.last))
+            redeal = workers.redealt(parallelism)
+        move = self._moves.of_changelog(self._generation, self.index.last, parallelism, redeal)
+        _apply(workers, move.told())
         return move, workers
 
     def _wait_for_snapshot(self) -> None:
@@ -411,3 +416,11 @@ class SparkHost:
         reading = range(0) if self._written is None else range(self._kept + 1, self._written[0] + 1)
         self._changelog.discard(self.index.forget(reading), [*self._pieces, *self._questions.take_stored()])
         self._pieces = []
+
+
+def _apply(workers: Workers, facts: Iterable[Told]) -> None:
+    """Load the facts about old workers into workers that only hold them."""
+    for told in facts:
+        worker = workers.stages[told.stage][told.worker]
+        worker.states.apply({name: Delta(states, whole=True) for name, states in told.states.items()})
+        worker.states.finish(told.finished)

@@ -7,15 +7,18 @@ new workers' first changelog entries. Spark keeps the shuffled pieces in between
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from malflow.engine.parts import Redeal
 from malflow.engine.plan import Program
-from malflow.engine.state_specs import States, stages_of_keys
-from malflow.engine.states.loading import check_manifest_facts
+from malflow.engine.state_specs import OldStates, States, stages_of_keys
+from malflow.engine.states.loading import check_manifest_facts, redealt, with_present_names
 from malflow.engine.states.migration import migrations
-from malflow.engine.states.rescale import key_routes
+from malflow.engine.states.rescale import KeyRoute, key_routes, keyed_by_parts
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError, RunFailed, SnapshotCorrupt
@@ -38,7 +41,7 @@ from malflow.runtime.transport.error_pickles import dumps_error, loaded_error
 from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.program_pickle import ON_SPARK, dumps_program
 from malflow.runtime.transport.sink_proxies import with_sink_proxies
-from malflow.snapshot.files.stored_states import with_hint
+from malflow.snapshot.files.stored_states import FoundSection, with_hint
 from malflow.snapshot.persistence import RestoredState
 
 if TYPE_CHECKING:
@@ -72,8 +75,13 @@ class StateMoves:
         self._settings = settings
         self._program = program
 
-    def of_snapshot(self, restored: RestoredState, parallelism: int) -> StateMove:
+    def of_snapshot(self, restored: RestoredState, parallelism: int, listed: Mapping[str, Sequence[Any]]) -> StateMove:
         """Return the move of the states of a snapshot to a number of workers.
+
+        Args:
+            restored: the snapshot.
+            parallelism: the number of workers.
+            listed: the parts of each source.
 
         Raises:
             SnapshotError: if the program can't continue from them.
@@ -82,7 +90,11 @@ class StateMoves:
         before, stored = restored.parallelism, restored.stored
         check_manifest_facts(self._program, restored, parallelism)
         held = self.stages.keys() & restored.keys
-        routes = key_routes(self._program, held, before, parallelism, restored.placements)
+        redeal = None
+        if keyed_by_parts(self._program, held):
+            positions = with_present_names(self._program, listed, self._positions(restored))
+            redeal = redealt(self._program, listed, positions, restored.placements, before, parallelism)
+        routes = key_routes(self._program, held, before, parallelism, restored.placements, redeal)
         routing = Routing(parallelism, routes, migrations(self._program, restored.versions))
         if stored is None:
             pieces = [piece for worker in range(before) for piece in routed(routing, worker, _of(restored, worker))]
@@ -93,6 +105,45 @@ class StateMoves:
         move = self._move(parallelism, by_old.mapPartitions(RouteSections(place, stored, sent, parallelism)), by_old)
         move.check = stored.check
         return move
+
+    def _positions(self, restored: RestoredState) -> OldStates:
+        """Return the positions in a snapshot, by source and worker: they tell where the parts are."""
+        stored, names = restored.stored, self._program.sources
+        if stored is None:
+            return {name: states for name, states in restored.states.items() if name in names}
+        stored = replace(stored, names={old: name for old, name in stored.names.items() if name in names})
+        read = self._spread(range(stored.files)).mapPartitions(
+            ReadFiles(self._settings.scratch, stored, restored.parallelism)
+        )
+        by_worker: dict[int, list[tuple[Any, FoundSection]]] = {}
+        for content in self._fetched(read, "reading positions"):
+            by_worker.setdefault(content[1].section.worker, []).append(content)
+        found: dict[str, dict[int, States]] = {}
+        for worker, sections in sorted(by_worker.items()):
+            in_order = [section for _, section in sorted(sections, key=itemgetter(0))]
+            for name, state in stored.states(in_order).items():
+                found.setdefault(name, {})[worker] = state
+        return found
+
+    def told_of_sources(self, generation: int, last: Sequence[Sequence[int]]) -> list[Told]:
+        """Return the positions and finished parts of the workers of a generation.
+
+        Args:
+            generation: the number of the generation.
+            last: the tick of the last changelog entry of each stage and worker.
+        """
+        only, routing = frozenset(self._program.sources), self._pickled(Routing(0, {}))
+        task = ReadChangelog(self._settings.scratch, generation, routing, 0, only)
+        return self._fetched(self._spread(_entries(last)).mapPartitions(task), "reading positions")
+
+    def _fetched(self, pieces: Any, deed: str) -> list[Any]:
+        """Return the content of all pieces, on the driver."""
+        with _described(self._context, self._settings.options.query_name, deed):
+            found = [pickle.loads(piece) for _, piece in pieces.collect()]  # noqa: S301 - of this run
+        for content in found:
+            if isinstance(content, bytes):
+                raise loaded_error(content)
+        return found
 
     def small_states(self, restored: RestoredState, told: Iterable[Told]) -> dict[str, dict[int, States]]:
         """Return the states of a snapshot by name and worker, with no keys of those that have keys.
@@ -109,24 +160,28 @@ class StateMoves:
                 states[name][it.worker] = held
         return states
 
-    def of_changelog(self, generation: int, last: Sequence[Sequence[int]], parallelism: int) -> StateMove:
+    def of_changelog(
+        self, generation: int, last: Sequence[Sequence[int]], parallelism: int, redeal: Redeal | None = None
+    ) -> StateMove:
         """Return the move of the states of a generation to a number of workers.
 
         Args:
             generation: the number of the generation.
             last: the tick of the last changelog entry of each stage and worker.
             parallelism: the number of workers; all keys stay if it is unchanged.
+            redeal: the workers of parts, if any states are keyed by them.
 
         Raises:
             SnapshotError: naming an operator with keys that have no owner.
         """
         before = len(last[0])
-        stays = before == parallelism
-        routes = dict.fromkeys(self.stages) if stays else key_routes(self._program, self.stages, before, parallelism)
-        ticks = [(stage, worker, tick) for stage, them in enumerate(last) for worker, tick in enumerate(them)]
+        if before == parallelism:
+            routes: Mapping[str, KeyRoute | None] = dict.fromkeys(self.stages)
+        else:
+            routes = key_routes(self._program, self.stages, before, parallelism, redeal=redeal)
         routing = self._pickled(Routing(parallelism, routes))
         task = ReadChangelog(self._settings.scratch, generation, routing, parallelism)
-        return self._move(parallelism, self._spread([it for it in ticks if it[2] != NEVER]).mapPartitions(task))
+        return self._move(parallelism, self._spread(_entries(last)).mapPartitions(task))
 
     def write(self, move: StateMove | None, workers: Workers, generation: int, tick: int) -> list[Base]:
         """Write the first changelog entries of a generation.
@@ -203,7 +258,7 @@ class StateMove:
             raise with_hint(error) from error
 
     def _told(self) -> list[Told]:
-        with self._described("reading states"):
+        with _described(self._context, self._name, "reading states"):
             found = self._context.runJob(self._pieces, _contents, [self._parallelism])
         told: list[Told] = []
         for piece in found:
@@ -230,7 +285,7 @@ class StateMove:
         """
         sent = self._context.broadcast(others)
         try:
-            with self._described("moving states"):
+            with _described(self._context, self._name, "moving states"):
                 written = self._pieces.mapPartitionsWithIndex(_Written(task, sent))
                 done = self._context.runJob(written, list, [*range(self._parallelism)])
         finally:
@@ -249,22 +304,28 @@ class StateMove:
             parents = [it._jrdd.rdd().dependencies().head().rdd().toJavaRDD() for it in self._shuffled]  # noqa: SLF001
             remove_shuffles(self._context, [shuffle_of(parent) for parent in parents])
 
-    @contextmanager
-    def _described(self, deed: str) -> Iterator[None]:
-        """Describe jobs on Spark's pages, and convert their errors.
 
-        Raises:
-            RunFailed: if a job fails.
-        """
-        before = self._context.getLocalProperty(_DESCRIPTION)  # of the user's thread, which may start the run
-        self._context.setLocalProperty(_DESCRIPTION, f"malflow {self._name}, {deed}")
-        try:
-            yield
-        except Exception as error:
-            raise RunFailed(f"Spark could not move the states: {spark_message(error)}") from error
-        finally:
-            with suppress(Exception):  # Java may be gone
-                self._context.setLocalProperty(_DESCRIPTION, before)
+@contextmanager
+def _described(context: Any, name: str, deed: str) -> Iterator[None]:
+    """Describe the jobs of a run on Spark's pages, and convert their errors.
+
+    Args:
+        context: runs the jobs.
+        name: the name of the run.
+        deed: what the jobs do.
+
+    Raises:
+        RunFailed: if a job fails.
+    """
+    before = context.getLocalProperty(_DESCRIPTION)  # of the user's thread, which may start the run
+    context.setLocalProperty(_DESCRIPTION, f"malflow {name}, {deed}")
+    try:
+        yield
+    except Exception as error:
+        raise RunFailed(f"Spark could not move the states: {spark_message(error)}") from error
+    finally:
+        with suppress(Exception):  # Java may be gone
+            context.setLocalProperty(_DESCRIPTION, before)
 
 
 class _Written:
@@ -282,6 +343,12 @@ class _Written:
             yield dumps_error(error)
             return
         yield from map(tuple, bases)
+
+
+def _entries(last: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """Return the stage, the worker and the tick of each changelog entry."""
+    ticks = [(stage, worker, tick) for stage, them in enumerate(last) for worker, tick in enumerate(them)]
+    return [it for it in ticks if it[2] != NEVER]
 
 
 def _of(restored: RestoredState, worker: int) -> dict[str, Any]:

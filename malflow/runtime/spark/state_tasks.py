@@ -157,12 +157,14 @@ class ReadChangelog:
         generation: the generation of the old workers.
         routing: the `Routing`, pickled.
         target: the number of new workers.
+        only: the names of the states to read; None for all.
     """
 
     place: ScratchFolder
     generation: int
     routing: bytes
     target: int
+    only: frozenset[str] | None = None
 
     def __call__(self, items: Iterable[tuple[int, int, int]]) -> Iterator[Piece]:
         """Read the states of some workers, each given by its stage, its number and the tick of its last entry."""
@@ -173,7 +175,9 @@ class ReadChangelog:
         changelog = Changelog(self.place, self.generation)
         for stage, worker, last in items:
             entry = merged(changelog.since(stage, worker, last, NEVER))
-            states = {name: delta.changed for name, delta in entry.deltas.items()}
+            states = {
+                name: delta.changed for name, delta in entry.deltas.items() if self.only is None or name in self.only
+            }
             yield from routed(routing, worker, states, stage=stage, finished=entry.finished)
 
 

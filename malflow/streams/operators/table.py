@@ -15,7 +15,7 @@ from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.tables.derived import FilterRows, FilterTable, MapRows, MapTable, Regroup, RowsAfter
 from malflow.operators.tables.foreign_keys import REFERENCES, ByReference, ForeignJoin, Refer, Referred
 from malflow.operators.tables.joins import TableJoin
-from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.partitioners import Partitioner, part_select, rendezvous_select
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import check_count, checked_field_of, checked_function, location, malformed
 from malflow.words import short_repr
@@ -327,7 +327,7 @@ class Table(Generic[K, V, T]):
                 "joins by a foreign key, which brings rows to the worker of a key, and the keys of a table have none; "
                 "call .key_distribute() before .to_table()",
             )
-        return place
+        return rendezvous_select if place is part_select else place  # a key need not be a part, or not yet
 
     if not TYPE_CHECKING:  # type checkers report missing methods themselves
 

@@ -1,0 +1,166 @@
+"""Streams that are keyed by the parts of their source: states are where the parts are, however these are dealt."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from malflow import StreamProvider, agg, limit_out_of_orderness
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
+from malflow.sources import StatefulSource
+from malflow.testing import END, PAUSE, ScriptedSource, Timed
+from malflow.windows import tumbling
+from tests.conformance.dataflow import SECONDS
+from tests.kit.backends import kept_states
+from tests.kit.waiting import wait_until
+
+PARTS = {f"part {number}": 12 + 5 * number for number in range(7)}
+"""How many records each part has."""
+
+
+def counted(source: Any, out: Any, mapper: Any = str) -> Any:
+    """Count the records of each part, right behind the source and in windows."""
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("parts", StatefulSource(source)).map("slow", mapper)
+        stream.stateful_map("count", lambda part, _, n: ((part, n + 1), n + 1), int).sink("counts", out)
+        on_time, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
+        windows = on_time.window(tumbling(10)).aggregate("windows", agg.count())
+        windows.map("window", lambda it: (it.start, it.value)).sink("window counts", VecSink())
+
+    return build
+
+
+def slow(value: Any) -> Any:
+    """Return the value after a while, in which a run can be asked something."""
+    time.sleep(0.005)
+    return value
+
+
+def scripted(ends: int = 4) -> ScriptedSource:
+    """Return parts that end a few times before their last record."""
+    script: dict[str, list[Any]] = {}
+    for part, rows in PARTS.items():
+        at = [rows * number // (ends + 1) for number in range(1, ends + 1)]
+        script[part] = [it for row in range(rows) for it in ([END] if row in at else []) + [Timed(row, row), PAUSE]]
+    return ScriptedSource(script)
+
+
+def test_states_follow_their_parts_to_any_number_of_workers(any_parallelism: Any, store: FsspecBackend) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+    source = scripted()
+    for workers in (2, 3, 3, 1, any_parallelism.keywords["parallelism"]):
+        any_parallelism(counted(source, out), store, parallelism=workers).execute()
+    assert kept_states(store, "count") == PARTS
+    assert sorted(out.values) == sorted((part, count + 1) for part, rows in PARTS.items() for count in range(rows))
+
+
+def test_states_follow_their_parts_in_a_rescale(any_parallelism: Any, store: FsspecBackend) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+    handle = any_parallelism(counted(scripted(0), out, slow), store).start()
+    for workers in (3, 2, 4, 1, 2):
+        handle.rescale(workers).result(SECONDS)
+    assert handle.await_termination(SECONDS)
+    assert kept_states(store, "count") == PARTS
+    assert sorted(out.values) == sorted((part, count + 1) for part, rows in PARTS.items() for count in range(rows))
+
+
+def test_streams_keyed_by_equal_parts_meet(any_parallelism: Any, store: FsspecBackend) -> None:
+    out: VecSink[Any, Any, Any] = VecSink()
+    left = ScriptedSource({part: [1, PAUSE, 2, END, 3] for part in range(5)})
+    right = ScriptedSource({float(part): [10, END, 20, PAUSE, 30] for part in (4, 2, 0, 1, 3)})
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("left", StatefulSource(left))
+        tens = provider.new_stream().source("right", StatefulSource(right))
+        both = numbers.union(tens, name="both")
+        both.stateful_map("sum", lambda _, value, total: (total + value, total + value), int).sink("out", out)
+
+    for workers in (2, 4, 3):
+        any_parallelism(build, store, parallelism=workers).execute()
+    assert kept_states(store, "sum") == dict.fromkeys(range(5), 66)
+    assert len(out.values) == 5 * 6
+
+
+def test_parts_meet_keys_that_are_hashed(any_parallelism: Any, store: FsspecBackend) -> None:
+    parts = ScriptedSource({part: [1, PAUSE, 2, END, 3] for part in range(5)})
+    other = ScriptedSource([*range(5), END, *range(5)])
+    beside = ScriptedSource({("beside", part): [1, END, 1] for part in range(6)})
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("parts", StatefulSource(parts))
+        keyed = (
+            provider.new_stream().source("other", StatefulSource(other)).key_distribute("key", lambda msg: msg.value)
+        )
+        both = numbers.union(keyed.map("ten", lambda _: 10), name="both")
+        both.stateful_map("sum", lambda _, value, total: (total + value, total + value), int).sink("out", VecSink())
+        more = provider.new_stream().source("beside", StatefulSource(beside))
+        more.stateful_map("count", lambda _, value, total: (total + value, total + value), int).sink("o", VecSink())
+
+    for workers in (2, 4, 3):
+        any_parallelism(build, store, parallelism=workers).execute()
+    assert kept_states(store, "sum") == dict.fromkeys(range(5), 26)
+    assert kept_states(store, "count") == {("beside", part): 2 for part in range(6)}
+
+
+def test_tables_of_parts_are_joined_by_other_keys(any_parallelism: Any, store: FsspecBackend) -> None:
+    people = ScriptedSource({part: [(part, (part + 2) % 6), END, (-part, part + 1)] for part in range(5)})
+    out: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        rows = provider.new_stream().source("people", StatefulSource(people)).to_table("rows")
+        pairs = rows.join("pairs", rows, lambda one, other: (one, other), on=lambda row: row[1], how="left")
+        pairs.rows().sink("out", out)
+
+    for workers in (3, 4):
+        any_parallelism(build, store, parallelism=workers).execute()
+    last = {part: (-part, part + 1) for part in range(5)}
+    assert {it.key: it.value for it in out} == {part: (row, last.get(part + 1)) for part, row in last.items()}
+
+
+class Shuffled(ScriptedSource):
+    """Lists its parts in another order each time, and leaves some out in the second run."""
+
+    listings = 0
+
+    def list_parts(self) -> list[Any]:
+        type(self).listings += 1
+        parts = [*super().list_parts()]
+        parts = parts[self.listings % len(parts) :] + parts[: self.listings % len(parts)]
+        return [part for part in parts if self.listings != 2 or part not in ("part 1", "part 4")]
+
+
+def test_parts_in_another_order_and_parts_left_out_for_a_while(any_parallelism: Any, store: FsspecBackend) -> None:
+    Shuffled.listings = 0
+    source = Shuffled(scripted(3)._scripts)
+    out: VecSink[Any, Any, Any] = VecSink()
+    for workers in (3, 2, 3, 2, 4, 1):
+        any_parallelism(counted(source, out), store, parallelism=workers).execute()
+    assert kept_states(store, "count") == PARTS
+    assert max(Counter(out.values).values()) == 1
+
+
+def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any) -> None:
+    """Each of eight workers gets one of eight parts, of two sources."""
+    log = new_log()
+
+    def build(provider: StreamProvider) -> None:
+        for name in "ab":
+            source = ScriptedSource({(name, number): [number] for number in range(4)})
+            stream = provider.new_stream().source(name, StatefulSource(source))
+            stream.inspect(f"seen {name}", lambda msg, context: log.append((context.worker_id, msg.key)))
+
+    runtime(build, store, parallelism=8).execute()
+    assert sorted(worker for worker, _ in log) == [*range(8)]
+
+
+def test_a_query_finds_the_state_of_a_part(any_parallelism: Any) -> None:
+    handle = any_parallelism(counted(scripted(0), VecSink(), slow), parallelism=3).start()
+    wait_until(lambda: handle.progress.records.get("parts", 0) > 4 * len(PARTS))
+    asked = {part: handle.state("count").get(part, default=0) for part in (*PARTS, "no part")}
+    found = {part: answer.result(SECONDS) for part, answer in asked.items()}
+    assert found.pop("no part") == 0
+    assert all(0 < found[part] <= rows for part, rows in PARTS.items())
+    assert handle.await_termination(SECONDS)

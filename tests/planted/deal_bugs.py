@@ -1,0 +1,120 @@
+"""The planted bugs of parts: how they are dealt to workers, and what follows them."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["DEAL_BUGS"]
+
+_DEAL = "tests/engine/test_deal.py"
+_PARTS = "tests/conformance/test_parts.py"
+_GOLDEN = "tests/golden/test_golden.py::test_states_of_parts_are_found_where_the_parts_are_dealt"
+
+DEAL_BUGS = [
+    Bug(
+        "a part is on two workers",
+        "the new worker of a part is added to the old one",
+        "engine/parts.py",
+        "            dealt[name][places[unit]].append(part)\n",
+        "            dealt[name][places[unit]].append(part)\n"
+        "            if held.get(name, {}).get(part, places[unit]) != places[unit] < workers - 1:\n"
+        "                dealt[name][-1].append(part)\n",
+        (f"{_DEAL}::test_a_history_of_changes_leaves_each_part_on_one_worker",),
+    ),
+    Bug(
+        "the last new part of a source is on no worker",
+        "one too few",
+        "engine/parts.py",
+        "    return {name: [*parts, *new.get(name, ())] for name, parts in listed.items()}\n",
+        "    return {name: [*parts, *new.get(name, ())[: len(parts)]] for name, parts in listed.items()}\n",
+        (f"{_DEAL}::test_new_parts_go_where_the_fewest_are_left_to_read",),
+    ),
+    Bug(
+        "parts that have ended count",
+        "a part is a part",
+        "engine/parts.py",
+        "if part not in ended.get(name, ())]",
+        "if part not in ()]",
+        (f"{_DEAL}::test_new_parts_go_where_the_fewest_are_left_to_read",),
+    ),
+    Bug(
+        "more parts move than balance needs",
+        "each worker gets the level, and no more",
+        "engine/parts.py",
+        "            share, above = level + 1, above - 1\n",
+        "            share, above = level, above - 1\n",
+        (f"{_DEAL}::test_as_few_parts_move_as_balance_needs",),
+    ),
+    Bug(
+        "equal parts are dealt apart",
+        "a part belongs to its source",
+        "engine/parts.py",
+        "(None if name in keyed else name, part)",
+        "(name, part)",
+        (f"{_DEAL}::test_equal_parts_stay_together_only_where_streams_are_keyed_by_them", _PARTS),
+    ),
+    Bug(
+        "parts are dealt where their stream meets hashed keys",
+        "all parts are alike",
+        "engine/plan.py",
+        "        return frozenset(found)\n\n    @property\n    def lifts_silent",
+        "        return frozenset()\n\n    @property\n    def lifts_silent",
+        (f"{_DEAL}::test_parts_of_streams_that_meet_hashed_keys_are_hashed",),
+    ),
+    Bug(
+        "hashed parts stay where they were",
+        "few parts move",
+        "engine/parts.py",
+        "    } | fixed\n",
+        "    }\n    places = fixed | places\n",
+        (f"{_PARTS}::test_parts_meet_keys_that_are_hashed",),
+    ),
+    Bug(
+        "states of parts stay behind at a start",
+        "the number of workers is the same",
+        "engine/states/rescale.py",
+        "    if placement is part_select and redeal is not None:\n        return False",
+        "    if placement is part_select and before == after:\n        return True",
+        (_GOLDEN,),
+    ),
+    Bug(
+        "the epoch of a part stays where its hash is",
+        "epochs are placed as keys are",
+        "engine/states/rescale.py",
+        "    return part_select if redeal is None or name is None else redeal.after.of(name)\n",
+        "    return part_select\n",
+        (f"{_PARTS}::test_states_follow_their_parts_to_any_number_of_workers",),
+    ),
+    Bug(
+        "parts that were hashed stay uneven for ever",
+        "a restart moves nothing",
+        "engine/states/loading.py",
+        "levels=before != after or not was_dealt)",
+        "levels=before != after)",
+        (f"{_DEAL}::test_parts_that_were_hashed_are_dealt_at_the_next_start",),
+    ),
+    Bug(
+        "a restart deals the parts anew",
+        "the number of workers does not matter",
+        "engine/states/loading.py",
+        "parts = deal(program, listed, after, held, levels=",
+        "parts = deal(program, listed, after, {}, levels=",
+        (f"{_DEAL}::test_parts_that_were_hashed_are_dealt_at_the_next_start",),
+    ),
+    Bug(
+        "a query asks the worker of a part's hash",
+        "keys are hashed",
+        "engine/state_queries.py",
+        "if placement in (None, part_select) or",
+        "if placement is None or",
+        (f"{_PARTS}::test_a_query_finds_the_state_of_a_part",),
+    ),
+    Bug(
+        "rows go where a part is, until there is one",
+        "tables stay with their stream",
+        "streams/operators/table.py",
+        "return rendezvous_select if place is part_select else place",
+        "return place",
+        (f"{_PARTS}::test_tables_of_parts_are_joined_by_other_keys",),
+    ),
+]
