@@ -36,7 +36,7 @@ _FEW = 2_000
 
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
-_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks", "keys"]
+_SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks", "keys", "deals"]
 
 _MEASURES = {
     "driver": "driver.measure_driver",
@@ -50,6 +50,7 @@ _MEASURES = {
     "sink": "sinks.measure_sink",
     "share": "shares.measure_share",
     "key": "keys.measure_key",
+    "deal": "deals.measure_deal",
 }
 """The functions that child processes call; some need Spark, or a peer."""
 
@@ -92,6 +93,7 @@ def main() -> None:
         "partial": lambda: _print_partial(rounds),
         "sinks": lambda: _print_sinks(rounds, options.records, options.postgres),
         "keys": _print_keys,
+        "deals": _print_deals,
     }
     for name in options.only.split(","):
         sections[name]()
@@ -143,6 +145,23 @@ def _routed(keys: Sequence[Any], workers: int) -> tuple[float, float]:
         router._chosen(batch)  # noqa: SLF001 - the rest of `route` is the same for all partitioners
         taken.append((time.process_time_ns() - began) / len(keys))
     return taken[0], taken[1]
+
+
+def _print_deals() -> None:
+    print("\nparts of a topic on workers, medians of 20 topics with names drawn at random; of dealt ones, the most")
+    rows = []
+    for parts, workers in ((8, 4), (16, 4), (16, 16), (100, 30), (100, 100), (1_000, 300), (2_000, 1_000)):
+        found = _child("deal", parts, workers)
+        rows.append(
+            [
+                f"{parts:,} parts, {workers:,} workers",
+                f"{parts / workers:.1f}",
+                *(f"{found[name]:,.0f}" for name in ("hashed", "idle", "dealt", "moved")),
+            ]
+        )
+    print_table(
+        ["", "mean", "busiest, hashed", "without a part, hashed", "busiest, dealt", "moved to one worker more"], rows
+    )
 
 
 def _print_driver(rounds: int, most: int, ticks: int) -> None:
