@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from malflow.engine.parts import Discovery, place_parts, places_of
+from malflow.engine.parts import Discovery, only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, held_in
 from malflow.engine.sinks import RunSinks
@@ -25,7 +25,7 @@ from malflow.runtime.progress.hot_keys import HotKeyWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.pauses import Pauses
-from malflow.runtime.restarts import RestartGuard, started, warn_of_letters, warn_without_sink
+from malflow.runtime.restarts import RestartGuard, started, warn_of_idle_workers, warn_of_letters, warn_without_sink
 from malflow.runtime.why.time_watch import TimeExplainer
 
 __all__ = ["Coordinator", "drive"]
@@ -143,6 +143,8 @@ class Coordinator:
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
         if not self._restarts:
             warn_without_sink(self._program)
+            if self._host.is_parallel:
+                warn_of_idle_workers(self._program, self._host.parts)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
 
@@ -318,7 +320,7 @@ class Coordinator:
     def _change_parts(self, change: PartsChanged) -> None:
         self._host.change_parts(change.changes)
         new = {name: it.new for name, it in change.changes.items() if it.new}
-        self.ticks.add(self._host.parts, places_of(place_parts(new, range(self._host.parallelism))))
+        self.ticks.add(self._host.parts, places_of(only(self._host.parts, new)))
         for name, parts in new.items():
             self._requests.listeners.notify(PartsDiscovered(self.ticks.number, name, tuple(parts)))
 
