@@ -1,11 +1,11 @@
 """Measure worker processes beside one thread and bytewax's processes, with their start, idle ticks and memory.
 
 pip install 'malflow[bench,processes]'
-python benchmarks/processes.py [--rounds 5] [--records N] [--only a,b,c,d,start,ticks] [--kafka localhost:9092]
+python benchmarks/processes.py [--rounds 5] [--records N] [--only a,b,c,d,e,f,start,ticks] [--kafka localhost:9092]
 
 Each run of each peer is a process of its own. Rates count from the moment when all its processes are ready to open the
 source to the last result in any, so they leave the start of processes out. (c) needs malflow[kafka] and a server, where
-it makes topics, and leaves them. Nothing is measured with snapshots.
+it makes topics, and leaves them. (e) and (f) read files with names drawn at random in each run. There are no snapshots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple, TypeVar
 
-from process_parts.inputs import PARTS, topics_of, write_files
+from process_parts.inputs import FILES, PARTS, drawn_names, topics_of, write_files
 from process_parts.marks import Memory
 from tables import print_table
 
@@ -93,7 +93,12 @@ JOBS = {
     "b": Job("JSON lines to windows", 1_000_000, 4, 1.6, 4.0),
     "c": Job("Kafka to windows to Kafka", 2_400_000, 4, 1.6),
     "d": Job("20 us a record", 150_000, 1, 1.8),
+    "e": Job("4 files of text by functions", 1_000_000, 4, 1.3),
+    "f": Job("4 files of text by fields", 1_000_000, 4, 1.3),
 }
+_DRAWN = ("e", "f")
+"""The jobs that read files with names drawn at random in each round."""
+
 SECTIONS = (*JOBS, "start", "ticks")
 START_TARGET, TICK_TARGET = 1.0, 2.0
 """Seconds until an empty dataflow has ended, and milliseconds of a tick without records, at most."""
@@ -187,8 +192,9 @@ def _run_job(letter: str, options: argparse.Namespace) -> Runs:
 
         def measure(peer: Peer) -> dict[str, Any]:
             count = counts[peer.library]
-            with tempfile.TemporaryDirectory() as notes:
-                found = _child(letter, peer, count, sources[count], notes)
+            with tempfile.TemporaryDirectory() as notes, tempfile.TemporaryDirectory(dir=folder) as names:
+                source = drawn_names(sources[count], names) if letter in _DRAWN else sources[count]
+                found = _child(letter, peer, count, source, notes)
             if found["records"] != count:
                 raise SystemExit(f"({letter}) {peer}: results of {found['records']} of {count} records")
             return {**found, "rate": count / found["seconds"]}
@@ -202,10 +208,10 @@ def _run_job(letter: str, options: argparse.Namespace) -> Runs:
 
 def _source(letter: str, records: int, folder: str, servers: str) -> Any:
     """Make the input of a job; return what its dataflow needs to know."""
-    if letter == "b":
+    if letter == "b" or letter in _DRAWN:
         path = Path(folder, str(records))
         path.mkdir()
-        return write_files(str(path), records)
+        return write_files(str(path), records, FILES if letter in _DRAWN else PARTS)
     if letter == "c":
         return (servers, *topics_of(servers, records))
     return _loops() if letter == "d" else None

@@ -90,7 +90,8 @@ def _free_ports(count: int) -> list[int]:
 def job_flow(job: str, records: int, source: Any, folder: str) -> Dataflow:
     """Build the dataflow of a job."""
     flow = Dataflow("flow")
-    {"a": _sum, "b": _windows_of_files, "c": _windows_of_topic, "d": _busy}[job](flow, records, source, folder)
+    jobs = {"a": _sum, "c": _windows_of_topic, "d": _busy}
+    jobs.get(job, _windows_of_files)(flow, records, source, folder)
     return flow
 
 

@@ -1,18 +1,19 @@
-"""The input of the jobs, in 16 parts that are spread evenly over two workers and over four."""
+"""The input of the jobs, in 16 parts, or in a few files with names drawn at random."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import count
-from typing import Any, TypeVar
+import os
+from collections.abc import Iterable
+from typing import Any
 from uuid import uuid4
 
-from malflow import rendezvous_select
-
-__all__ = ["KEYS", "MINUTE", "PARTS", "even_names", "note_of", "topics_of", "write_files"]
+__all__ = ["FILES", "KEYS", "MINUTE", "PARTS", "drawn_names", "note_of", "topics_of", "write_files"]
 
 PARTS = 16
+FILES = 4
+"""The files whose names are drawn: as many as a user starts with."""
+
 KEYS = 1_000
 MINUTE = 60_000
 """The length of the windows, in milliseconds; there is one record each millisecond of event time."""
@@ -23,40 +24,27 @@ _FLUSHED = 50_000
 
 _NOTE = "x" * 30
 
-P = TypeVar("P")
-
-
-def even_names(names: Iterable[P]) -> list[P]:
-    """Return the first 16 of the names such that of these two workers hold 8 each, and four workers 4 each.
-
-    A part belongs to the worker that `rendezvous_select` selects by its name, so most sets of 16 names are uneven: with
-    random ones, one of two workers has more than half of the work.
-    """
-    # the places among two workers and among four: the first two of four hold what they held as two
-    left = {(0, 0): 4, (1, 1): 4, (0, 2): 2, (1, 2): 2, (0, 3): 2, (1, 3): 2}
-    chosen: list[P] = []
-    for name in names:
-        places = rendezvous_select(name, range(2)), rendezvous_select(name, range(4))
-        if left.get(places):
-            left[places] -= 1
-            chosen.append(name)
-        if len(chosen) == PARTS:
-            break
-    return chosen
-
 
 def note_of(number: int) -> dict[str, Any]:
     """Return a record: a town and its people at a time."""
     return {"at": number, "town": f"town-{number * 7919 % KEYS}", "people": number % 100, "note": _NOTE}
 
 
-def write_files(folder: str, records: int) -> list[str]:
-    """Write JSON lines to 16 files in turn; return their paths."""
-    paths = even_names(f"{folder}/{number:04}.jsonl" for number in count())
+def write_files(folder: str, records: int, files: int = PARTS) -> list[str]:
+    """Write JSON lines to files in turn; return their paths."""
+    paths = [f"{folder}/{number:04}.jsonl" for number in range(files)]
     for at, path in enumerate(paths):
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - the name of a part is text
-            file.writelines(f"{json.dumps(note_of(number))}\n" for number in range(at, records, PARTS))
+            file.writelines(f"{json.dumps(note_of(number))}\n" for number in range(at, records, files))
     return paths
+
+
+def drawn_names(paths: Iterable[str], folder: str) -> list[str]:
+    """Link files into a folder, with names drawn at random; return the new paths, in the order of their names."""
+    made = [f"{folder}/{uuid4().hex}.jsonl" for _ in paths]
+    for path, name in zip(paths, made, strict=True):
+        os.link(path, name)
+    return sorted(made)
 
 
 def topics_of(servers: str, records: int) -> tuple[str, str]:
@@ -64,7 +52,7 @@ def topics_of(servers: str, records: int) -> tuple[str, str]:
     from confluent_kafka import Producer  # noqa: PLC0415 - an extra
     from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
 
-    source = next(filter(_is_even, _names()))
+    source = f"processes-{uuid4().hex[:8]}"
     sink = f"{source}-results"
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(name, PARTS, 1) for name in (source, sink)]).values():
@@ -78,17 +66,3 @@ def topics_of(servers: str, records: int) -> tuple[str, str]:
             producer.flush(_SECONDS)
     producer.flush(_SECONDS)
     return source, sink
-
-
-def _names() -> Iterator[str]:
-    unique = uuid4().hex[:8]
-    return (f"processes-{unique}-{number}" for number in count())
-
-
-def _is_even(topic: str) -> bool:
-    """Whether two workers hold 8 partitions of a topic each, and four workers 4 each: of some 70 names, one does."""
-    for workers in (2, 4):
-        held = [rendezvous_select((topic, partition), range(workers)) for partition in range(PARTS)]
-        if any(held.count(worker) != PARTS // workers for worker in range(workers)):
-            return False
-    return True

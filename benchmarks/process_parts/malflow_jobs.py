@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import count
 from typing import Any
 
 from malflow import DataMessage, MultiProcessRuntime, SingleThreadRuntime, StreamProvider, agg
@@ -21,9 +21,10 @@ from malflow.sources import (
     StatelessSource,
     StatelessSourceImpl,
     StatelessSourcePartition,
+    TextFileSource,
 )
 from malflow.windows import WindowResult, tumbling
-from process_parts.inputs import KEYS, MINUTE, PARTS, even_names
+from process_parts.inputs import KEYS, MINUTE, PARTS
 from process_parts.marks import Tally, memory_of, note_ready, read_marks
 
 __all__ = ["measure_job", "measure_start", "measure_ticks"]
@@ -45,8 +46,8 @@ class Numbers(StatefulSourceImpl[str, int, int, int]):
         self._folder = folder
 
     def list_parts(self) -> Iterable[str]:
-        """List names that are spread evenly over two workers and over four."""
-        return even_names(f"part-{number}" for number in count())
+        """List 16 names."""
+        return [f"part-{number}" for number in range(PARTS)]
 
     def build_part(self, part: str, state: int | None) -> NumbersPart:
         """Continue at a position."""
@@ -95,6 +96,19 @@ class MarkedFiles(JsonLinesSource):
         return super().build_part(part, state)
 
 
+class MarkedLines(TextFileSource):
+    """Lines of text, with a note of when the first file is opened."""
+
+    def __init__(self, paths: Iterable[str], folder: str) -> None:
+        super().__init__(paths)
+        self._folder = folder
+
+    def build_part(self, part: str, state: Any) -> Any:
+        """Return the reader of a file."""
+        note_ready(self._folder)
+        return super().build_part(part, state)
+
+
 class Results(StatelessSinkImpl[Any, Any, Any]):
     """A sink that counts the results; each process has its own."""
 
@@ -126,7 +140,7 @@ def measure_job(job: str, processes: int, records: int, source: Any, folder: str
         source: what the job needs to know: see `processes.py`.
         folder: an empty folder for the notes.
     """
-    build = {"a": _sum, "b": _windows_of_files, "c": _windows_of_topic, "d": _busy}[job](records, source, folder)
+    build = _JOBS[job](records, source, folder)
     ticks = _TickListener()
     _runtime(build, processes, ticks).execute()
     mine = {"coordinator": memory_of(), "coordinator_cpu": ticks.cpu} if processes else {}
@@ -243,6 +257,55 @@ def _sum_of(values: Sequence[int]) -> tuple[int, float]:
     return len(values), sum(values)
 
 
+def _windows_by_functions(_records: int, paths: Sequence[str], folder: str) -> Any:
+    """Count as a user does who has functions for all, and an epoch for each record."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        notes = provider.new_stream().source("notes", StatefulSource(MarkedLines(paths, folder))).map("parse", _parse)
+        timed = notes.event_time("times", _time_of, out_of_orderness=_BOUND)
+        windows = timed.key_distribute("town", _town_of).window(tumbling(MINUTE))
+        people = windows.aggregate("people", agg.count(), agg.sum(_people_of))
+        people.sink("results", StatelessSink(Results(folder, _people_in_windows)))
+
+    return build_dataflow
+
+
+def _windows_by_fields(_records: int, paths: Sequence[str], folder: str) -> Any:
+    """Count the same by names of fields, with an epoch for each second."""
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        notes = provider.new_stream().source("notes", StatefulSource(MarkedLines(paths, folder))).map("parse", _parse)
+        _windowed(notes).sink("results", StatelessSink(Results(folder, _people_in_windows)))
+
+    return build_dataflow
+
+
+def _parse(line: str) -> Any:
+    return json.loads(line)
+
+
+def _time_of(msg: Any) -> Any:
+    return msg.value["at"]
+
+
+def _town_of(msg: Any) -> Any:
+    return msg.value["town"]
+
+
+def _people_of(note: Any) -> Any:
+    return note["people"]
+
+
+_JOBS = {
+    "a": _sum,
+    "b": _windows_of_files,
+    "c": _windows_of_topic,
+    "d": _busy,
+    "e": _windows_by_functions,
+    "f": _windows_by_fields,
+}
+
+
 # The start, and ticks
 
 
@@ -276,8 +339,8 @@ class Ticks(StatelessSourceImpl[str, int, int]):
         self._how = (ticks, records)
 
     def list_parts(self) -> Iterable[str]:
-        """List names that are spread evenly."""
-        return even_names(f"part-{number}" for number in count())
+        """List 16 names."""
+        return [f"part-{number}" for number in range(PARTS)]
 
     def build_part(self, part: str) -> TicksPart:
         """Return a reader."""
