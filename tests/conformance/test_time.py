@@ -276,7 +276,8 @@ class Logging(StatelessSinkImpl[Any, Any, Any]):
 )
 def test_a_source_that_has_ended_holds_no_union_back(any_parallelism: Any, log: Log) -> None:
     def build_dataflow(provider: StreamProvider) -> None:
-        short = provider.new_stream().source("short", sis([]))
+        parts = dict.fromkeys(range(3), ())  # each worker has one
+        short = provider.new_stream().source("short", ScriptedSource(parts))
         on_time, _ = provider.new_stream().source("long", sis(range(10_000))).generate_epochs("e", lambda m, _: m.value)
         joined = short.union(on_time)
         joined.inspect_frontier("f", lambda epoch, _: log.append(("epoch", epoch)))
