@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition
 from tests.connectors.kafka.kit import Broker
 from tests.kit.killing import DRIVER_POINTS, POINTS, kill_child, parked, run_child, wake
 from tests.kit.nights import NIGHTLY, at_night, only_nightly
+from tests.kit.waiting import wait_until
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,9 @@ def job(broker: Broker) -> Iterator[tuple[str, str]]:
     reader = Reader(broker, topics[1])
     try:
         yield topics
+        wait_until(
+            lambda: len(reader.seen[0] + reader.seen[1]) >= SIZE
+        )  # it may still look for a broker that has come back
     finally:
         reader.end()
     expected = sorted(f"{number} {number // 2 + 1}" for number in range(SIZE))
