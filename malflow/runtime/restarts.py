@@ -10,23 +10,19 @@ from typing import Final
 
 from malflow.checks import checked_duration
 from malflow.durations import Duration
-from malflow.engine.parts import Parts, discovering, places_of
 from malflow.engine.plan import Program
 from malflow.engine.states.loading import unseen_rows
 from malflow.errors import CommitUnknown, RunFailed, SnapshotError, StoreError
 from malflow.events import RunStarted
-from malflow.nodes import LETTERS_OUTPUT, ExchangeNode, SinkNode, StatefulNode
+from malflow.nodes import LETTERS_OUTPUT, SinkNode, StatefulNode
 from malflow.operators.stateless import Inspect, InspectFrontier, StatelessOp
-from malflow.partitioners import index_select
 from malflow.snapshot.persistence import RestoredState
-from malflow.words import listed, plural
 
 __all__ = [
     "PASSING",
     "RestartGuard",
     "RestartPolicy",
     "started",
-    "warn_of_idle_workers",
     "warn_of_letters",
     "warn_without_sink",
 ]
@@ -80,25 +76,6 @@ def warn_without_sink(program: Program) -> None:
     looks = any(getattr(getattr(node, "logic", None), "func", None) in _LOOKING for node in nodes)
     if nodes and not looks and not any(isinstance(node, SinkNode | StatefulNode) for node in nodes):
         _log.warning("the dataflow has no sink, so its results are lost; end it with .sink('out', StdOutSink())")
-
-
-def warn_of_idle_workers(program: Program, parts: Parts) -> None:
-    """Warn of workers that read nothing, since there are too few parts; parts may still appear where sources look."""
-    workers, reading = max(map(len, parts.values()), default=0), len({worker for _, worker in places_of(parts)})
-    if not 0 < reading < workers or discovering(program):
-        return
-    nodes = [vertex.node for vertex in program.vertices]
-    spread = [node.name for node in nodes if isinstance(node, ExchangeNode) and node.partitioner is not index_select]
-    _log.warning(
-        "%s %s for %d workers: %d of them read, and %s",
-        f"source {min(parts)!r} has" if len(parts) == 1 else "the sources have",
-        plural(sum(len(them) for by_worker in parts.values() for them in by_worker), "part"),
-        workers,
-        reading,
-        f"all compute after the exchange {listed(spread)}"
-        if spread
-        else "the others have nothing to do; call .key_distribute() before slow functions, or start fewer workers",
-    )
 
 
 class RestartGuard:

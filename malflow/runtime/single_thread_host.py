@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from malflow.engine.parts import Change, Confirmations, Parts, Place
 from malflow.engine.plan import Program
@@ -38,8 +38,6 @@ class SingleThreadHost:
         workers: the workers; None creates them.
         taps: the taps on the run; None if it has no taps.
     """
-
-    is_parallel: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -6,9 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-import pytest
-
-from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow import StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource
@@ -156,29 +154,6 @@ def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any) -> N
 
     runtime(build, store, parallelism=8).execute()
     assert sorted(worker for worker, _ in log) == [*range(8)]
-
-
-@pytest.mark.parametrize("exchange", [True, False])
-def test_workers_that_read_nothing_are_told(
-    any_parallelism: Any, exchange: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    def build(provider: StreamProvider) -> None:
-        stream = provider.new_stream().source("two", StatefulSource(ScriptedSource({part: [1] for part in "ab"})))
-        (stream.key_distribute("spread", lambda msg: msg.value) if exchange else stream).sink("out", VecSink())
-
-    any_parallelism(build, parallelism=3).execute()
-    found = [it.getMessage() for it in caplog.records if "workers:" in it.getMessage()]
-    rest = (
-        "all compute after the exchange 'spread'"
-        if exchange
-        else "the others have nothing to do; call .key_distribute() "
-    )
-    told = f"source 'two' has 2 parts for 3 workers: 2 of them read, and {rest}"
-    if any_parallelism.func is SingleThreadRuntime:
-        assert not found, "its workers take turns"
-    else:
-        (line,) = found
-        assert line.startswith(told)
 
 
 def test_a_query_finds_the_state_of_a_part(any_parallelism: Any) -> None:

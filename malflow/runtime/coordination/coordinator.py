@@ -25,7 +25,7 @@ from malflow.runtime.progress.hot_keys import HotKeyWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.pauses import Pauses
-from malflow.runtime.restarts import RestartGuard, started, warn_of_idle_workers, warn_of_letters, warn_without_sink
+from malflow.runtime.restarts import RestartGuard, started, warn_of_letters, warn_without_sink
 from malflow.runtime.why.time_watch import TimeExplainer
 
 __all__ = ["Coordinator", "drive"]
@@ -143,8 +143,6 @@ class Coordinator:
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
         if not self._restarts:
             warn_without_sink(self._program)
-            if self._host.is_parallel:
-                warn_of_idle_workers(self._program, self._host.parts)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
 

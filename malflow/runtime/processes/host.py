@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from malflow.engine.parts import Change, Parts, Place, with_listed, with_new
 from malflow.engine.plan import Program, check_not_input
@@ -72,8 +72,6 @@ class ProcessesHost:
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
-
-    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from malflow.engine.parts import Change, Parts, check_finished
 from malflow.engine.plan import Program
@@ -80,8 +80,6 @@ class SparkHost:
         processes: the last tick of each process.
         places: where the workers of the current generation run.
     """
-
-    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,
