@@ -83,30 +83,25 @@ class NumbersPart(StatefulSourcePartition[int, int, int]):
         return self._position
 
 
-class MarkedFiles(JsonLinesSource):
-    """JSON lines, with a note of when the first is opened."""
+class _Marked:
+    """A source of files, with a note of when the first is opened."""
 
     def __init__(self, paths: Iterable[str], folder: str) -> None:
-        super().__init__(paths)
+        super().__init__(paths)  # type: ignore[call-arg] # of the source beside this class
         self._folder = folder
 
     def build_part(self, part: str, state: Any) -> Any:
         """Return the reader of a file."""
         note_ready(self._folder)
-        return super().build_part(part, state)
+        return super().build_part(part, state)  # type: ignore[misc] # as above
 
 
-class MarkedLines(TextFileSource):
-    """Lines of text, with a note of when the first file is opened."""
+class MarkedFiles(_Marked, JsonLinesSource):
+    """JSON lines."""
 
-    def __init__(self, paths: Iterable[str], folder: str) -> None:
-        super().__init__(paths)
-        self._folder = folder
 
-    def build_part(self, part: str, state: Any) -> Any:
-        """Return the reader of a file."""
-        note_ready(self._folder)
-        return super().build_part(part, state)
+class MarkedLines(_Marked, TextFileSource):
+    """Lines of text."""
 
 
 class Results(StatelessSinkImpl[Any, Any, Any]):

@@ -306,7 +306,7 @@ def places_of(parts: Parts) -> frozenset[Place]:
 
 
 def only(parts: Parts, some: Mapping[str, Collection[Any]]) -> Parts:
-    """Return the same without the parts that are not among some."""
+    """Return the parts of each worker that are among some parts."""
     return {
         name: [[part for part in them if part in some[name]] for them in by_worker]
         for name, by_worker in parts.items()

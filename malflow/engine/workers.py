@@ -17,7 +17,6 @@ from malflow.engine.parts import (
     deal,
     discovering,
     held_parts,
-    held_positions,
     with_listed,
     with_new,
 )
@@ -363,7 +362,10 @@ class Workers:
         if parallelism == self.parallelism:
             return
         check_placed(self._program)
-        states = self._by_name()
+        states: dict[str, dict[int, Mapping[Any, Any]]] = {}
+        for worker in self._workers:
+            for name, state in worker.states.live().items():
+                states.setdefault(name, {})[worker.worker_id] = state
         redeal = self.redealt(parallelism)
         routed = reroute(self._program, states, self.parallelism, parallelism, redeal=redeal)
         self.parts = redeal.parts
@@ -383,20 +385,12 @@ class Workers:
     def redealt(self, parallelism: int) -> Redeal:
         """Return the workers of parts if the run continues with another number of workers."""
         listed = held_parts(self.parts)
-        held = {
-            name: {**them, **listed.get(name, {})}
-            for name, them in held_positions(self._program, self._by_name()).items()
-        }
+        held: dict[str, dict[Any, int]] = {name: {} for name in self._program.sources}
+        for source in self._sources:  # with the positions of parts that are no longer listed
+            held[source.context.operator_name].update(dict.fromkeys(source.state, source.context.worker_id))
+        held = {name: {**them, **listed.get(name, {})} for name, them in held.items()}
         parts, keyed = self._dealt(parallelism, held), self._program.keyed_sources
         return Redeal(parts, held, PartPlaces(parallelism, keyed, parts, held), keyed)
-
-    def _by_name(self) -> dict[str, dict[int, States]]:
-        """Return the live states, by name and worker."""
-        states: dict[str, dict[int, States]] = {}
-        for worker in self._workers:
-            for name, state in worker.states.live().items():
-                states.setdefault(name, {})[worker.worker_id] = state
-        return states
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the operators, sinks before sources; add errors as notes to `error`."""

@@ -21,7 +21,7 @@ PARTS = {f"part {number}": 12 + 5 * number for number in range(7)}
 
 
 def counted(source: Any, out: Any, mapper: Any = str) -> Any:
-    """Count the records of each part, right behind the source and in windows."""
+    """Count the records of each part, right after the source and in windows."""
 
     def build(provider: StreamProvider) -> None:
         stream = provider.new_stream().source("parts", StatefulSource(source)).map("slow", mapper)

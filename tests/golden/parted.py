@@ -22,7 +22,7 @@ ROWS = {f"row {number}": 21 + number for number in range(7)}
 
 
 def build_parts(provider: StreamProvider, _readings: Any, sinks: dict[str, VecSink[Any, Any, Any]]) -> None:
-    """Count the readings of each part, right behind the source and in windows, each part at its own pace."""
+    """Count the readings of each part, right after the source and in windows, each part at its own pace."""
     source = StatefulSource(ScriptedSource({part: _script(number) for number, part in enumerate(ROWS)}))
     stream = provider.new_stream().source("parts", source)
     counted = stream.stateful_map("count", lambda _key, _value, count: (count + 1, count + 1), int)

@@ -215,7 +215,7 @@ def test_an_interrupt_passes_through_a_write_that_goes_on(server: FaultyS3, stor
         wait_until(lambda: server.fired == 1)
         signal.pthread_kill(main, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it without one
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:

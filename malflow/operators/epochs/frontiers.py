@@ -178,8 +178,8 @@ class Frontiers:
 Past = Sequence[tuple[Any, ...]]
 """Former numbers of workers, and the epochs of those workers that were ahead of the least epoch.
 
-A third item tells how the keys were placed then, if it was not by the placement of now: the name of an earlier one, or,
-for keys that are parts, the worker of each part.
+Where the keys were placed differently then, a third item says how: the name of the former placement or, for keys that
+are parts, the worker of each part.
 """
 
 _CACHED_FLOORS = 1 << 20

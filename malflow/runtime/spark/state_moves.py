@@ -142,7 +142,8 @@ class StateMoves:
             found = [pickle.loads(piece) for _, piece in pieces.collect()]  # noqa: S301 - of this run
         for content in found:
             if isinstance(content, bytes):
-                raise loaded_error(content)
+                error = loaded_error(content)
+                raise with_hint(error) if isinstance(error, SnapshotCorrupt) else error
         return found
 
     def small_states(self, restored: RestoredState, told: Iterable[Told]) -> dict[str, dict[int, States]]:
