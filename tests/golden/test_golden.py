@@ -36,6 +36,7 @@ from malflow import (
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
+from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from malflow.snapshot.files import data_file
@@ -326,16 +327,21 @@ def test_keys_that_had_another_place_are_found_again(
 @pytest.mark.parametrize("folder", ["parts", "dealt"])
 @pytest.mark.parametrize(
     "runtime",
-    [*(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)), in_processes(3)],
-    ids=["1", "2", "3", "4", "processes"],
+    [
+        *(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)),
+        in_processes(3),
+        *(pytest.param(partial(SparkRuntime, parallelism=workers), marks=pytest.mark.spark) for workers in (3, 4)),
+    ],
+    ids=["1", "2", "3", "4", "processes", "spark, 3", "spark, 4"],
 )
 def test_states_of_parts_are_found_where_the_parts_are_dealt(
-    folder: str, runtime: partial[Any], tmp_path: Path
+    folder: str, runtime: partial[Any], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    options = {"spark": request.getfixturevalue("spark")} if runtime.func is SparkRuntime else {}
     shutil.copytree(FOLDER / folder, tmp_path / "kept")
     backend = backend_of(PLACED, tmp_path / "kept")
     assert set(kept_states(backend, "count").values()) == {12}
-    read = run_windows(PLACED, backend, build_parts, runtime.func, **runtime.keywords)
+    read = run_windows(PLACED, backend, build_parts, runtime.func, **runtime.keywords, **options)
     assert sorted((it.key, it.value) for it in read["counts"]) == [
         (part, count) for part, rows in ROWS.items() for count in range(13, rows + 1)
     ]
