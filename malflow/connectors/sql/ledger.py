@@ -75,7 +75,13 @@ class Ledger(LedgerRow[sa.Connection]):
             first = {"id": self._id, "job": owner.job, "sink": owner.sink, "epoch": 0, "claim": owner.claim}
             connection.execute(self._table.insert().values(**first, committed_at=sa.func.current_timestamp()))
             return 0
-        transaction = self._checked(row)
+        self._checked(row)
+        # Another run may commit the row between the update that locks it and the select that reads it. The row is
+        # seen then, but not locked, and a later run may take it meanwhile. So read it again once it is locked.
+        again = self._locked(connection)
+        if again is None:
+            raise self._lost()
+        transaction = self._checked(again)
         connection.execute(self._update().values(claim=self._owner.claim))
         return transaction
 
