@@ -160,8 +160,8 @@ def slot_owners(workers: int) -> Sequence[int]:
 def part_select(key: Any, workers: Sequence[int]) -> int:
     """Stand for the placement of a stream that is keyed by the parts of its source.
 
-    The parts are dealt to workers: see `malflow.engine.parts.deal`. A run replaces this function by its
-    `malflow.engine.parts.PartPlaces`. By itself it selects a worker as `rendezvous_select` does.
+    The parts are dealt to workers: see `malflow.engine.parts.dealing.deal`. A run replaces this function by its
+    `malflow.engine.parts.places.PartPlaces`. By itself it selects a worker as `rendezvous_select` does.
     """
     return rendezvous_select(key, workers)
 

@@ -6,7 +6,8 @@ import random
 from collections import Counter
 from statistics import median
 
-from malflow.engine.parts import deal, held_parts
+from malflow.engine.parts.dealing import deal
+from malflow.engine.parts.places import held_parts
 from malflow.engine.plan import Program, compile_graph
 from malflow.graph import Graph
 from malflow.partitioners import rendezvous_select

@@ -20,7 +20,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from malflow.engine.parts import Parts, Place, places_of
+from malflow.engine.parts.places import Parts, Place, places_of
 from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.engine.worker_time import feeds_of, places_near
 from malflow.event_time.tick import Tick

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, assert_never
 
-from malflow.engine.parts import PartPlaces, Parts
+from malflow.engine.parts.places import PartPlaces, Parts
 from malflow.engine.plan import Program, Stage, Step, keys_of_given
 from malflow.engine.reports import Facts
 from malflow.engine.state_specs import placement_of

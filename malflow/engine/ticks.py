@@ -13,7 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from malflow.engine.idle_epochs import Lifts, QuietSources
-from malflow.engine.parts import Parts, Place, discovering, with_waiting
+from malflow.engine.parts.discovery import discovering, with_waiting
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, RunSums
 from malflow.event_time.tick import Tick

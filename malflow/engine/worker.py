@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from malflow.engine.dead_letters import WorkerReplays
-from malflow.engine.parts import PartPlaces, Parts
+from malflow.engine.parts.places import PartPlaces, Parts
 from malflow.engine.plan import Program
 from malflow.engine.reports import CLOCK
 from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target, act_for

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from malflow.engine.parts import Parts, Place
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.plan import Program, epoch_groups, epochs_along, generators_behind
 from malflow.engine.stage_operators import StageOperators
 from malflow.nodes import StatefulNode, Vertex

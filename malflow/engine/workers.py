@@ -8,18 +8,9 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 
 from malflow.checks import check_whole_number
-from malflow.engine.parts import (
-    Held,
-    PartPlaces,
-    Parts,
-    Place,
-    Redeal,
-    deal,
-    discovering,
-    held_parts,
-    with_listed,
-    with_new,
-)
+from malflow.engine.parts.dealing import deal, redeal, with_listed, with_new
+from malflow.engine.parts.discovery import discovering
+from malflow.engine.parts.places import PartPlaces, Parts, Place, Redeal, held_parts
 from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States, stored_once
@@ -93,7 +84,7 @@ class Workers:
         if listed is None:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
-        self.parts = self._dealt(parallelism, {}) if parts is None else parts
+        self.parts = deal(program, listed, parallelism) if parts is None else parts
         check_not_input(program, listed)
         self._stages = self._make_workers(parallelism)
         self._list_workers()
@@ -389,8 +380,7 @@ class Workers:
         for source in self._sources:  # with the positions of parts that are no longer listed
             held[source.context.operator_name].update(dict.fromkeys(source.state, source.context.worker_id))
         held = {name: {**them, **listed.get(name, {})} for name, them in held.items()}
-        parts, keyed = self._dealt(parallelism, held), self._program.keyed_sources
-        return Redeal(parts, held, PartPlaces(parallelism, keyed, parts, held), keyed)
+        return redeal(self._program, self.listed, parallelism, held, ended=self.ended())
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the operators, sinks before sources; add errors as notes to `error`."""
@@ -424,11 +414,6 @@ class Workers:
             if self.discovered:
                 worker.set_parts(parts, self.discovered)
         return stages
-
-    def _dealt(self, parallelism: int, held: Held) -> Parts:
-        """Deal the parts; those that have not ended move from their workers if balance requires it."""
-        ended = self.ended() if held else {}
-        return deal(self._program, self.listed, parallelism, held, ended=ended)
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
         """List the workers and the operators to close, including workers about to be removed."""

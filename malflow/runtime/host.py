@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from malflow.engine.parts import Change, Parts, Place
+from malflow.engine.parts.discovery import Change
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.reports import Report
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates

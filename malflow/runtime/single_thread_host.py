@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from malflow.engine.parts import Change, Confirmations, Parts, Place
+from malflow.engine.parts.discovery import Change, Confirmations
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from malflow.engine.idle_epochs import QuietSources
-from malflow.engine.parts import Parts, Place, only, places_of
+from malflow.engine.parts.places import Parts, Place, only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of

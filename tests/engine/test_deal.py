@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import StreamProvider, rendezvous_select
-from malflow.engine.parts import PartPlaces, deal, held_parts, with_listed, with_new
+from malflow.engine.parts.dealing import deal, with_listed, with_new
+from malflow.engine.parts.places import PartPlaces, held_parts
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import DEALT
 from malflow.engine.states.loading import redealt

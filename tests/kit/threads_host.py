@@ -13,7 +13,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from malflow.engine.parts import Change, Confirmations
+from malflow.engine.parts.discovery import Change, Confirmations
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks

@@ -14,7 +14,7 @@ DEAL_BUGS = [
     Bug(
         "a part is on two workers",
         "the new worker of a part is added to the old one",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "            dealt[name][places[unit]].append(part)\n",
         "            dealt[name][places[unit]].append(part)\n"
         "            if held.get(name, {}).get(part, places[unit]) != places[unit] < workers - 1:\n"
@@ -24,7 +24,7 @@ DEAL_BUGS = [
     Bug(
         "the last new part of a source is on no worker",
         "one too few",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "    return {name: [*parts, *new.get(name, ())] for name, parts in listed.items()}\n",
         "    return {name: [*parts, *new.get(name, ())[: len(parts)]] for name, parts in listed.items()}\n",
         (f"{_DEAL}::test_new_parts_go_where_the_fewest_are_left_to_read",),
@@ -32,7 +32,7 @@ DEAL_BUGS = [
     Bug(
         "parts that have ended count",
         "a part is a part",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "if part not in ended.get(name, ())]",
         "if part not in ()]",
         (f"{_DEAL}::test_new_parts_go_where_the_fewest_are_left_to_read",),
@@ -40,7 +40,7 @@ DEAL_BUGS = [
     Bug(
         "more parts move than balance needs",
         "each worker gets the level, and no more",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "            share, above = level + 1, above - 1\n",
         "            share, above = level, above - 1\n",
         (f"{_DEAL}::test_as_few_parts_move_as_balance_needs",),
@@ -48,7 +48,7 @@ DEAL_BUGS = [
     Bug(
         "equal parts are dealt apart",
         "a part belongs to its source",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "(None if name in keyed else name, part)",
         "(name, part)",
         (f"{_DEAL}::test_equal_parts_stay_together_only_where_streams_are_keyed_by_them", _PARTS),
@@ -64,7 +64,7 @@ DEAL_BUGS = [
     Bug(
         "hashed parts stay where they were",
         "few parts move",
-        "engine/parts.py",
+        "engine/parts/dealing.py",
         "    } | fixed\n",
         "    }\n    places = fixed | places\n",
         (f"{_PARTS}::test_parts_meet_keys_that_are_hashed",),
@@ -89,16 +89,16 @@ DEAL_BUGS = [
         "parts that were hashed stay uneven for ever",
         "a restart moves nothing",
         "engine/states/loading.py",
-        "levels=before != after or not was_dealt)",
-        "levels=before != after)",
+        "held, states=states_at)",
+        "held, levels=before != after, states=states_at)",
         (f"{_DEAL}::test_parts_that_were_hashed_are_dealt_at_the_next_start",),
     ),
     Bug(
         "a restart deals the parts anew",
         "the number of workers does not matter",
         "engine/states/loading.py",
-        "parts = deal(program, listed, after, held, levels=",
-        "parts = deal(program, listed, after, {}, levels=",
+        "redeal(program, listed, after, held, levels=before != after)",
+        "redeal(program, listed, after, {}, levels=before != after, states=held)",
         (f"{_DEAL}::test_parts_that_were_hashed_are_dealt_at_the_next_start",),
     ),
     Bug(

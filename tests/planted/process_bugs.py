@@ -119,7 +119,7 @@ PROCESS_BUGS = [
     Bug(
         "positions are confirmed that no snapshot has",
         "the end of a snapshot is taken for its success",
-        "engine/parts.py",
+        "engine/parts/discovery.py",
         "if snapshot is None or not positions",
         "if not positions",
         (_CONFIRMATIONS,),

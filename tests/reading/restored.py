@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.engine.parts import PartPlaces
+from malflow.engine.parts.places import PartPlaces
 from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import placement_of, specs_of, states_of
 from malflow.engine.workers import Workers

@@ -23,7 +23,8 @@ from malflow import (
     index_select,
     rendezvous_select,
 )
-from malflow.engine.parts import deal, held_parts
+from malflow.engine.parts.dealing import deal
+from malflow.engine.parts.places import held_parts
 from malflow.sinks import StatefulSink, VecSink
 from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.states.keyed import Delta

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import NoKey, StreamProvider
-from malflow.engine.parts import deal
+from malflow.engine.parts.dealing import deal
 from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
 from malflow.runtime.spark.protocol import TickCommand

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from malflow.diagnostics import operator_error
-from malflow.engine.parts import PartPlaces, Parts, Redeal, check_finished, deal, discovering, held_positions
+from malflow.engine.parts.dealing import redeal
+from malflow.engine.parts.discovery import check_finished, discovering
+from malflow.engine.parts.places import Parts, Redeal, held_positions
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import DEALT, OldStates, States, specs_of, state_id, stored_once
 from malflow.engine.states.migration import faulty_versions, migrated, migrations
@@ -287,14 +289,11 @@ def redealt(
     """
     held = held_positions(program, states)
     was_dealt = DEALT in placements.values()
-    parts = deal(program, listed, after, held, levels=before != after or not was_dealt)
-    places = PartPlaces(after, program.keyed_sources, parts, held)
-    if not was_dealt:
-        hashed = {
-            name: {part: rendezvous_select(part, range(before)) for part in some} for name, some in listed.items()
-        }
-        held = {name: them | held[name] for name, them in hashed.items()}
-    return Redeal(parts, held, places, program.keyed_sources)
+    if was_dealt:
+        return redeal(program, listed, after, held, levels=before != after)
+    hashed = {name: {part: rendezvous_select(part, range(before)) for part in some} for name, some in listed.items()}
+    states_at = {name: them | held[name] for name, them in hashed.items()}
+    return redeal(program, listed, after, held, states=states_at)
 
 
 def _discovered(

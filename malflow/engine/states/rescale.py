@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, assert_never
 
 from malflow.diagnostics import operator_error
-from malflow.engine.parts import Redeal
+from malflow.engine.parts.places import Redeal
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.engine.worker_time import Idle

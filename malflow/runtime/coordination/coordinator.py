@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from malflow.engine.parts import Discovery, only, places_of
+from malflow.engine.parts.discovery import Discovery
+from malflow.engine.parts.places import only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, held_in
 from malflow.engine.sinks import RunSinks

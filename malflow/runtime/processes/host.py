@@ -13,7 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from malflow.engine.parts import Change, Parts, Place, with_listed, with_new
+from malflow.engine.parts.dealing import with_listed, with_new
+from malflow.engine.parts.discovery import Change
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from malflow.engine.parts import Parts, Place
+from malflow.engine.parts.places import Parts, Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick

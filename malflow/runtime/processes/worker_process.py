@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, assert_never
 
-from malflow.engine.parts import Confirmations, Place
+from malflow.engine.parts.discovery import Confirmations
+from malflow.engine.parts.places import Place
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions

@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from malflow.engine.parts import Change, Parts, check_finished
+from malflow.engine.parts.discovery import Change, check_finished
+from malflow.engine.parts.places import Parts
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks

@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from malflow.engine.parts import Redeal
+from malflow.engine.parts.places import Redeal
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, stages_of_keys
 from malflow.engine.states.loading import check_manifest_facts, redealt, with_present_names

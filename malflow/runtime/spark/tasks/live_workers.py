@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from malflow.engine.parts import Parts
+from malflow.engine.parts.places import Parts
 from malflow.engine.plan import Program
 from malflow.engine.stage_operators import act_for
 from malflow.engine.ticks import PollPacing, first_limit

@@ -1,0 +1,188 @@
+"""Parts of sources are dealt to workers: evenly, with few moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
+from types import MappingProxyType
+from typing import Any
+
+from malflow.engine.parts.places import Held, PartPlaces, Parts, Redeal, held_parts
+from malflow.engine.plan import Program
+from malflow.partitioners import rendezvous_select
+
+__all__ = ["deal", "redeal", "with_listed", "with_new"]
+
+
+# Idea: water filling. A part that has a worker stays there, up to the level that balance allows; the others go, one by
+# one, to the worker that has the least. Source by source, and with the count of the source as the second criterion, so
+# that each source is spread too.
+#   parts that are hashed    on the worker of their hash, whatever it has: their keys meet other streams there
+#   equal parts of sources   on one worker if streams are keyed by them, since these may meet; they count as often
+#   parts that have ended    count nothing, and stay
+#
+# Invariant: without hashed parts and equal ones, no worker has two live parts more than another after a deal with
+# `levels`, and no deal with the same result moves fewer.
+#
+# Example: worker 0 has a, b, c and d, and worker 1 is new. The level is 2, so c and d move.
+def deal(
+    program: Program,
+    listed: Mapping[str, Sequence[Any]],
+    workers: int,
+    held: Held = MappingProxyType({}),
+    *,
+    ended: Mapping[str, Collection[Any]] = MappingProxyType({}),
+    levels: bool = True,
+) -> Parts:
+    """Deal the parts of all sources to workers.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        workers: the number of workers.
+        held: the workers that have parts now; numbers from `workers` on have left.
+        ended: the finished parts of each source.
+        levels: whether parts may move for balance from workers that stay.
+
+    Returns:
+        The parts of each source that each worker holds, in the order listed.
+    """
+    keyed, hashed = program.keyed_sources, program.hashed_sources
+    units = {name: {part: (None if name in keyed else name, part) for part in parts} for name, parts in listed.items()}
+    live = {
+        name: [unit for part, unit in them.items() if part not in ended.get(name, ())] for name, them in units.items()
+    }
+    weights = Counter(unit for them in live.values() for unit in them)
+    fixed = {
+        unit: rendezvous_select(unit[1], range(workers)) for name in hashed for unit in units.get(name, {}).values()
+    }
+    places = {
+        units[name][part]: worker
+        for name in reversed([*listed])  # the first source decides about equal parts
+        for part, worker in held.get(name, {}).items()
+        if worker < workers and part in units[name]
+    } | fixed
+    if levels:
+        _take_above_level(places, workers, weights, fixed)
+    _place_others(places, workers, weights, units, live)
+    dealt: dict[str, list[list[Any]]] = {}
+    for name, of_source in units.items():
+        dealt[name] = [[] for _ in range(workers)]
+        for part, unit in of_source.items():
+            dealt[name][places[unit]].append(part)
+    return dealt
+
+
+_Unit = tuple[str | None, Any]
+"""What moves as one: a part with its source, or, without one, equal parts of all sources with keyed streams."""
+
+
+def redeal(
+    program: Program,
+    listed: Mapping[str, Sequence[Any]],
+    workers: int,
+    held: Held,
+    *,
+    ended: Mapping[str, Collection[Any]] = MappingProxyType({}),
+    levels: bool = True,
+    states: Held | None = None,
+) -> Redeal:
+    """Deal the parts again: see `deal`.
+
+    Args:
+        program: the program.
+        listed: the parts of each source.
+        workers: the number of workers.
+        held: the worker of each part; parts that are no longer listed stay.
+        ended: the finished parts of each source.
+        levels: whether parts may move for balance from workers that stay.
+        states: the workers that have the states of parts; None if each part has them with it.
+    """
+    parts, keyed = deal(program, listed, workers, held, ended=ended, levels=levels), program.keyed_sources
+    return Redeal(parts, held if states is None else states, PartPlaces(workers, keyed, parts, held), keyed)
+
+
+def with_listed(listed: Mapping[str, Sequence[Any]], new: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """Return the parts of each source, with new ones."""
+    return {name: [*parts, *new.get(name, ())] for name, parts in listed.items()}
+
+
+def with_new(
+    program: Program,
+    listed: Mapping[str, Sequence[Any]],
+    new: Mapping[str, Sequence[Any]],
+    parts: Parts,
+    ended: Mapping[str, Collection[Any]],
+) -> Parts:
+    """Deal new parts; no other part moves.
+
+    Args:
+        program: the program.
+        listed: the parts of each source, without the new ones.
+        new: the new parts.
+        parts: the parts of each source that each worker holds.
+        ended: the finished parts of each source.
+    """
+    workers = max(map(len, parts.values()), default=1)
+    return deal(program, with_listed(listed, new), workers, held_parts(parts), ended=ended, levels=False)
+
+
+def _place_others(
+    places: dict[_Unit, int],
+    workers: int,
+    weights: Mapping[_Unit, int],
+    units: Mapping[str, Mapping[Any, _Unit]],
+    live: Mapping[str, Sequence[_Unit]],
+) -> None:
+    """Place the parts that have no worker, source by source."""
+    loads = _loads(places, workers, weights)
+    for name, of_source in units.items():
+        new = [unit for unit in of_source.values() if unit not in places]
+        if not new:
+            continue
+        least = list(zip(loads, _loads(places, workers, dict.fromkeys(live[name], 1)), range(workers), strict=True))
+        heapify(least)
+        for unit in sorted(new, key=lambda it: -weights.get(it, 0)):
+            load, count, worker = least[0]
+            places[unit] = worker
+            loads[worker] = load + weights.get(unit, 0)
+            heapreplace(least, (loads[worker], count + 1, worker))
+
+
+def _take_above_level(
+    places: dict[_Unit, int], workers: int, weights: Mapping[_Unit, int], fixed: Container[_Unit]
+) -> None:
+    """Take from each worker the parts, the last ones first, with which it has more than its share."""
+    loads = _loads(places, workers, weights)
+    unmoved = _loads(places, workers, {unit: weight for unit, weight in weights.items() if unit in fixed})
+    movable: list[list[_Unit]] = [[] for _ in range(workers)]
+    for unit in weights:
+        if unit in places and unit not in fixed:
+            movable[places[unit]].append(unit)
+    level, above = _level(unmoved, sum(weights.values()))
+    for worker in sorted(range(workers), key=loads.__getitem__, reverse=True):
+        load, share = loads[worker], level
+        if above and load > level and unmoved[worker] <= level + 1:
+            share, above = level + 1, above - 1
+        for unit in reversed(movable[worker]):
+            if load > share and load - weights[unit] >= level:
+                del places[unit]
+                load -= weights[unit]
+
+
+def _loads(places: Mapping[_Unit, int], workers: int, weights: Mapping[_Unit, int]) -> list[int]:
+    """Return the weight of the parts of each worker."""
+    loads = [0] * workers
+    for unit, weight in weights.items():
+        if unit in places:
+            loads[places[unit]] += weight
+    return loads
+
+
+def _level(unmoved: Iterable[int], total: int) -> tuple[int, int]:
+    """Return the share of the workers that have no more than that unmoved, and how many of them have one above it."""
+    sharing = sorted(unmoved)
+    while sharing[-1] * len(sharing) > total:
+        total -= sharing.pop()
+    return divmod(total, len(sharing))

@@ -1,0 +1,137 @@
+"""The worker of each part of a source, as data, and the partitioner that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from malflow.engine.plan import Program
+from malflow.partitioners import Partitioner, part_select, rendezvous_select
+
+__all__ = ["Held", "PartPlaces", "Parts", "Place", "Redeal", "held_parts", "held_positions", "only", "places_of"]
+
+Parts = Mapping[str, Sequence[Sequence[Any]]]
+"""The parts of each source that each worker holds."""
+
+Place = tuple[str, int]
+"""A source, and a worker that holds parts of it."""
+
+Held = Mapping[str, Mapping[Any, int]]
+"""The worker of each part of each source."""
+
+
+def held_parts(parts: Parts) -> dict[str, dict[Any, int]]:
+    """Return the worker of each part of each source."""
+    return {
+        name: {part: worker for worker, them in enumerate(by_worker) for part in them}
+        for name, by_worker in parts.items()
+    }
+
+
+def held_positions(
+    program: Program, states: Mapping[str, Mapping[int, Mapping[Any, Any]]]
+) -> dict[str, dict[Any, int]]:
+    """Return the worker of each part that has a position, from the states by name and worker."""
+    return {
+        name: {part: worker for worker, by_part in states.get(name, {}).items() for part in by_part}
+        for name in program.sources
+    }
+
+
+class PartPlaces:
+    """The partitioner of the streams that are keyed by parts: it looks a part up where the parts were dealt.
+
+    A key that is not a part has the worker that `rendezvous_select` selects.
+
+    Args:
+        workers: the number of workers.
+        keyed: the sources with streams that are keyed by parts.
+        parts: the parts of each source that each worker holds.
+        others: the workers of parts that are no longer listed.
+    """
+
+    def __init__(self, workers: int, keyed: Collection[str], parts: Parts, others: Held = MappingProxyType({})) -> None:
+        self._workers = workers
+        self._keyed = frozenset(keyed)
+        self._parts = parts
+        self._others = {name: {part: at for part, at in held.items() if at < workers} for name, held in others.items()}
+        self._of_source: dict[str, dict[Any, int]] = {}
+        self._of_keys: dict[Any, int] | None = None
+
+    def set(self, parts: Parts) -> None:
+        """Set the parts that each worker holds."""
+        self._parts, self._of_source, self._of_keys = parts, {}, None
+
+    def __call__(self, key: Any, workers: Sequence[int]) -> int:
+        """Return the worker of a key: see `Partitioner`."""
+        if len(workers) != self._workers:
+            return rendezvous_select(key, workers)
+        if self._of_keys is None:
+            self._of_keys = {part: at for name in sorted(self._keyed) for part, at in self._held_of(name).items()}
+        worker = self._of_keys.get(key)
+        return rendezvous_select(key, workers) if worker is None else worker
+
+    def of(self, name: str) -> Partitioner:
+        """Return the partitioner of the parts of a source."""
+        return partial(self._select, name)
+
+    def _select(self, name: str, part: Any, workers: Sequence[int]) -> int:
+        worker = self._held_of(name).get(part)
+        return rendezvous_select(part, workers) if worker is None else worker
+
+    def _held_of(self, name: str) -> Mapping[Any, int]:
+        if name not in self._of_source:
+            by_worker = enumerate(self._parts.get(name, ()))
+            listed = {part: worker for worker, them in by_worker for part in them}
+            self._of_source[name] = {**self._others.get(name, {}), **listed}
+        return self._of_source[name]
+
+    def bound(self, partitioner: Partitioner | None) -> Partitioner | None:
+        """Return the partitioner itself, or this one instead of `part_select`."""
+        return self if partitioner is part_select else partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class Redeal:
+    """The workers of parts before and after a change of the workers, or of the parts that each of them holds.
+
+    Attributes:
+        parts: the parts of each source that each new worker holds.
+        before: the old worker of each part.
+        after: returns the new worker of a part.
+        keyed: the sources with streams that are keyed by parts.
+    """
+
+    parts: Parts
+    before: Held
+    after: PartPlaces
+    keyed: frozenset[str]
+
+    def moves(self, workers: int) -> bool:
+        """Whether any part moves; `workers` is the number of workers, before and after."""
+        held = ((self.after.of(name), part, at) for name, them in self.before.items() for part, at in them.items())
+        return any(select(part, range(workers)) != worker for select, part, worker in held)
+
+    @property
+    def before_of_keys(self) -> dict[Any, int]:
+        """The old workers of keys that are parts."""
+        return {part: worker for name in sorted(self.keyed) for part, worker in self.before.get(name, {}).items()}
+
+
+def places_of(parts: Parts) -> frozenset[Place]:
+    """Return the sources and workers that have parts."""
+    return frozenset(
+        (name, worker) for name, by_worker in parts.items() for worker, them in enumerate(by_worker) if them
+    )
+
+
+def only(parts: Parts, some: Mapping[str, Collection[Any]]) -> Parts:
+    """Return the parts of each worker that are among some parts."""
+    return {
+        name: [[part for part in them if part in some[name]] for them in by_worker]
+        for name, by_worker in parts.items()
+        if name in some
+    }
