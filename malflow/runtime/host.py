@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from malflow.engine.parts.discovery import Change
 from malflow.engine.parts.places import Parts, Place
@@ -47,10 +47,13 @@ class Host(Protocol):
     All methods are called between two ticks, on the run's own thread.
 
     Attributes:
+        is_parallel: whether workers run at the same time.
         parallelism: the number of workers of each stage.
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
+
+    is_parallel: ClassVar[bool]
 
     @property
     def parallelism(self) -> int: ...  # noqa: D102 - described above

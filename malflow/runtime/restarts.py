@@ -10,19 +10,24 @@ from typing import Final
 
 from malflow.checks import checked_duration
 from malflow.durations import Duration
+from malflow.engine.parts import Parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.states.loading import unseen_rows
 from malflow.errors import CommitUnknown, RunFailed, SnapshotError, StoreError
 from malflow.events import RunStarted
-from malflow.nodes import LETTERS_OUTPUT, SinkNode, StatefulNode
+from malflow.message import NoKey
+from malflow.nodes import LETTERS_OUTPUT, ExchangeNode, SinkNode, StatefulNode
 from malflow.operators.stateless import Inspect, InspectFrontier, StatelessOp
+from malflow.partitioners import index_select
 from malflow.snapshot.persistence import RestoredState
+from malflow.words import listed, plural
 
 __all__ = [
     "PASSING",
     "RestartGuard",
     "RestartPolicy",
     "started",
+    "warn_of_idle_readers",
     "warn_of_letters",
     "warn_without_sink",
 ]
@@ -76,6 +81,42 @@ def warn_without_sink(program: Program) -> None:
     looks = any(getattr(getattr(node, "logic", None), "func", None) in _LOOKING for node in nodes)
     if nodes and not looks and not any(isinstance(node, SinkNode | StatefulNode) for node in nodes):
         _log.warning("the dataflow has no sink, so its results are lost; end it with .sink('out', StdOutSink())")
+
+
+def warn_of_idle_readers(program: Program, parts: Parts) -> None:
+    """Warn of workers without a part to read; not if no source has parts that could be more, as an iterable."""
+    workers, reading = max(map(len, parts.values()), default=0), len({worker for _, worker in places_of(parts)})
+    count = sum(len(them) for by_worker in parts.values() for them in by_worker)
+    is_divided = any(part is not NoKey for by_worker in parts.values() for them in by_worker for part in them)
+    if not (is_divided and reading < workers):
+        return
+    exchanges = _first_exchanges(program)
+    _log.warning(
+        "%s of %s %s %d workers: %d %s, %s",
+        plural(count, "part"),
+        f"source {min(parts)!r}" if len(parts) == 1 else f"the sources {listed(parts)}",
+        "feeds" if count == 1 else "feed",
+        workers,
+        reading,
+        "reads" if reading == 1 else "read",
+        f"{workers} compute after the exchange {listed(exchanges)}"
+        if exchanges
+        else "and no other computes; call .key_distribute() before slow functions, or start fewer workers",
+    )
+
+
+def _first_exchanges(program: Program) -> list[str]:
+    """Return the exchanges that spread the records of sources over all workers, but for mere sinks."""
+    moved: list[bool] = []
+    first: list[int] = []
+    for vertex in program.vertices:
+        before = any(moved[port.vertex] for port in vertex.inputs)
+        spreads = isinstance(vertex.node, ExchangeNode) and vertex.node.partitioner is not index_select
+        if spreads and not before:
+            first.append(len(moved))
+        moved.append(before or spreads)
+    read = {port.vertex for it in program.vertices if not isinstance(it.node, SinkNode) for port in it.inputs}
+    return [program.vertices[at].node.name for at in first if at in read]
 
 
 class RestartGuard:

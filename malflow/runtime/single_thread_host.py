@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from malflow.engine.parts.discovery import Change, Confirmations
 from malflow.engine.parts.places import Parts, Place
@@ -39,6 +39,8 @@ class SingleThreadHost:
         workers: the workers; None creates them.
         taps: the taps on the run; None if it has no taps.
     """
+
+    is_parallel: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -6,10 +6,12 @@ import time
 from collections import Counter
 from typing import Any
 
-from malflow import StreamProvider, agg, limit_out_of_orderness
+import pytest
+
+from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
-from malflow.sources import StatefulSource
+from malflow.sources import SingleIteratorSource, StatefulSource
 from malflow.testing import END, PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
 from tests.conformance.dataflow import SECONDS
@@ -154,6 +156,38 @@ def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any) -> N
 
     runtime(build, store, parallelism=8).execute()
     assert sorted(worker for worker, _ in log) == [*range(8)]
+
+
+def without_exchange(provider: StreamProvider) -> None:
+    source = StatefulSource(ScriptedSource({part: [1] for part in "ab"}))
+    provider.new_stream().source("two", source).sink("out", VecSink())
+
+
+def with_exchange(provider: StreamProvider) -> None:
+    stream = provider.new_stream().source("two", StatefulSource(ScriptedSource({part: [1] for part in "ab"})))
+    stream = stream.key_distribute("spread", lambda msg: msg.value).map("same", lambda value: value)
+    stream.key_distribute("again", lambda msg: msg.value).sink("out", VecSink())
+
+
+def of_an_iterable(provider: StreamProvider) -> None:
+    provider.new_stream().source("list", SingleIteratorSource([1, 2, 3])).sink("out", VecSink())
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (with_exchange, "2 parts of source 'two' feed 3 workers: 2 read, 3 compute after the exchange 'spread'"),
+        (without_exchange, "2 parts of source 'two' feed 3 workers: 2 read, and no other computes; call .key_distrib"),
+        (of_an_iterable, None),
+    ],
+)
+def test_workers_without_a_part_are_told_if_there_could_be_more(
+    any_parallelism: Any, build: Any, told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    any_parallelism(build, parallelism=3).execute()
+    found = [it.getMessage()[: len(told or "")] for it in caplog.records if " workers: " in it.getMessage()]
+    takes_turns = any_parallelism.func is SingleThreadRuntime
+    assert found == ([] if told is None or takes_turns else [told])
 
 
 def test_a_query_finds_the_state_of_a_part(any_parallelism: Any) -> None:

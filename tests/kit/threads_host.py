@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from malflow.engine.parts.discovery import Change, Confirmations
 from malflow.engine.plan import Program, check_not_input
@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 class ThreadsHost:
     """Workers in threads, a thread for each; a tick ends when all of them have finished its last stage."""
+
+    is_parallel: ClassVar[bool] = True
 
     def __init__(self, program: Program, sinks: RunSinks, options: RunOptions) -> None:
         self._sinks = sinks

@@ -26,7 +26,7 @@ from malflow.runtime.progress.hot_keys import HotKeyWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.pauses import Pauses
-from malflow.runtime.restarts import RestartGuard, started, warn_of_letters, warn_without_sink
+from malflow.runtime.restarts import RestartGuard, started, warn_of_idle_readers, warn_of_letters, warn_without_sink
 from malflow.runtime.why.time_watch import TimeExplainer
 
 __all__ = ["Coordinator", "drive"]
@@ -144,6 +144,8 @@ class Coordinator:
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
         if not self._restarts:
             warn_without_sink(self._program)
+            if self._host.is_parallel:
+                warn_of_idle_readers(self._program, self._host.parts)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
 

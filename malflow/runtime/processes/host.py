@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from malflow.engine.parts.dealing import with_listed, with_new
 from malflow.engine.parts.discovery import Change
@@ -74,6 +74,8 @@ class ProcessesHost:
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
+
+    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from malflow.engine.parts.discovery import Change, check_finished
 from malflow.engine.parts.places import Parts
@@ -81,6 +81,8 @@ class SparkHost:
         processes: the last tick of each process.
         places: where the workers of the current generation run.
     """
+
+    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,
