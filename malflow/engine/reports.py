@@ -85,6 +85,8 @@ class Report:
         largest_poll: the maximum number of records polled from one source.
         largest: the size of the largest batch.
         live: the sources that have an unfinished part on this worker.
+        read: the number of records of each part that emitted any, by source.
+        ended: the parts that have ended since the last report, by source; all that have ended if the worker is new.
         emitting: the sources that emitted records on this worker.
         skipped: the time that test scripts skip.
         lags: the lag of each unfinished part on this worker whose reader reports it.
@@ -108,6 +110,8 @@ class Report:
     largest_poll: int = 0
     largest: int = 1
     live: Sequence[str] = ()
+    read: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    ended: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     emitting: Sequence[str] = ()
     skipped: timedelta = timedelta(0)
     lags: Mapping[str, Lags] = field(default_factory=dict)

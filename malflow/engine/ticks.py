@@ -15,6 +15,7 @@ from typing import Any
 from malflow.engine.idle_epochs import Lifts, QuietSources
 from malflow.engine.parts.discovery import discovering, with_waiting
 from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.reads import PartReads
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, RunSums
 from malflow.event_time.tick import Tick
@@ -155,6 +156,7 @@ class Ticks:
         polled: the number of records polled in the last tick.
         seconds: the duration of the last tick.
         sums: the sums of the counts and facts of the workers.
+        reads: the records and rates of the parts of sources.
         gauges: the gauges of operators in the last tick.
         lateness: the greatest lateness at each epoch (watermark) generator that had late records.
         lags: the lag of each part with a reader that reports it.
@@ -169,6 +171,7 @@ class Ticks:
         self.polled = 0
         self.seconds = 0.0
         self.sums = RunSums()
+        self.reads = PartReads()
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}
@@ -205,6 +208,7 @@ class Ticks:
     def place(self, parts: Parts) -> None:
         """Start over with parts that have moved between workers. Their silence is unknown."""
         self.sums.place(max(map(len, parts.values()), default=1))
+        self.reads.place(parts)
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
@@ -282,6 +286,7 @@ class Ticks:
         gauges: Counter[str] | None = None
         polled = 0
         self.sums.add(reports)
+        self.reads.note(reports)
         for it in reports:
             polled += it.polled
             if it.gauges:

@@ -142,6 +142,8 @@ class WorkerReports:
         report.largest_poll = max(source.polled for source in self._sources)
         report.emitting = [it.context.operator_name for it in self._sources if it.emitted]
         report.live = [it.context.operator_name for it in self._sources if not it.is_finished]
+        report.read = {it.context.operator_name: it.polled_by_part for it in self._sources if it.polled_by_part}
+        report.ended = {it.context.operator_name: it.take_ended() for it in self._sources if it.has_ended}
         report.skipped = max(source.take_skipped() for source in self._sources)
         if not tick.final:
             report.lags = {it.context.operator_name: it.lags() for it in self._sources if it.tells_lag}

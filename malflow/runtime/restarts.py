@@ -10,7 +10,7 @@ from typing import Final
 
 from malflow.checks import checked_duration
 from malflow.durations import Duration
-from malflow.engine.parts import Parts, places_of
+from malflow.engine.parts.places import Parts, places_of
 from malflow.engine.plan import Program
 from malflow.engine.states.loading import unseen_rows
 from malflow.errors import CommitUnknown, RunFailed, SnapshotError, StoreError

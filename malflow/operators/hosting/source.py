@@ -82,6 +82,7 @@ class Source(PartOperator):
         self._parked: dict[Any, Reader] = {}
         self._finished: set[Any] = set()
         self._newly_finished: list[Any] = []
+        self._untold: list[Any] = []
         self._share_due = 0.0
         self._share_of: tuple[Any, ...] | None = None
         self._ended_of: tuple[Any, ...] | None = None
@@ -207,7 +208,19 @@ class Source(PartOperator):
 
     def finish(self, parts: Iterable[Any]) -> None:
         """Mark parts that finished earlier in this run: their readers are not polled again."""
-        self._finished.update(parts)
+        again = [*parts]
+        self._finished.update(again)
+        self._untold.extend(again)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether parts have ended since `take_ended`."""
+        return bool(self._untold)
+
+    def take_ended(self) -> list[Any]:
+        """Return the parts that have ended since the last call; all of them if they came from another worker."""
+        ended, self._untold = self._untold, []
+        return ended
 
     @property
     def confirms(self) -> bool:
@@ -383,5 +396,6 @@ class Source(PartOperator):
         for part in finished:
             self._readers[part].is_live, self._readers[part].must_note = False, True
         self._newly_finished.extend(finished)
+        self._untold.extend(finished)
         self._finished.update(finished)
         self._note_live()

@@ -8,6 +8,7 @@ be in the process that captured the snapshot.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +36,13 @@ class TickPolling:
 
     Attributes:
         records: the number of records polled in the tick.
-        emitting: the names of the sources that emitted any.
+        read: the number of records of each part that emitted any, by source.
     """
 
     def __init__(self, pacing: PollPacing) -> None:
         self._pacing = pacing
         self.records = 0
-        self.emitting: set[str] = set()
+        self.read: dict[str, Counter[Any]] = {}
 
     def poll(
         self,
@@ -85,7 +86,7 @@ class TickPolling:
         for source in worker.sources:
             polled += source.polled
             if source.polled_by_part:
-                self.emitting.add(source.context.operator_name)
+                self.read.setdefault(source.context.operator_name, Counter()).update(source.polled_by_part)
         self.records += polled
         return polled
 

@@ -85,7 +85,7 @@ class StageAttempt:
         self._counts: Counter[str] = Counter()
         self._lateness: dict[str, Any] = {}
         self._taken: dict[tuple[int, int], int] = {}
-        self._polled, self._emitting = 0, frozenset[str]()
+        self._polled, self._read_of_parts = 0, dict[str, dict[Any, int]]()
         self._may_come = False
         self._times: Mapping[int, OperatorTime] = {}
         self._unconfirmed: Sequence[bytes] = ()
@@ -180,7 +180,8 @@ class StageAttempt:
             run=lambda limit: self._run(worker, {}, outgoing, limit),
             size=lambda: outgoing.bytes,
         )
-        self._polled, self._emitting = polling.records, frozenset(polling.emitting)
+        self._polled = polling.records
+        self._read_of_parts = {name: dict(by_part) for name, by_part in polling.read.items()}
 
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may have records here, judged only by facts that all attempts share."""
@@ -263,7 +264,8 @@ class StageAttempt:
         report.counts, report.gauges, report.lateness = {}, {}, self._lateness  # the counts are in the row
         report.largest, report.largest_poll = 1, 0  # of the last poll only
         report.polled = self._polled
-        report.emitting = sorted(self._emitting)
+        report.emitting = sorted(self._read_of_parts)
+        report.read = self._read_of_parts
         report.times = self._times
         if self._tick.asks_held:
             report.held = worker.held()

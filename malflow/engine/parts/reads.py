@@ -1,0 +1,177 @@
+"""The records that each part of a source has given in a run, and how many a second of late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from math import exp
+from time import monotonic
+from typing import Any, Final
+
+from malflow.engine.parts.places import Parts, held_parts
+from malflow.engine.reports import Report
+
+__all__ = ["PartRead", "PartReads", "WorkerRead"]
+
+_SECONDS: Final = 10.0
+"""The age at which a record counts a third of a new one in a rate. Half: rates jump with each burst; double: a change
+shows later."""
+
+_EVERY: Final = 1.0
+"""Seconds between two updates of the rates, so that short ticks only add. More: rates are older."""
+
+_PARTS_A_SECOND: Final = 10_000
+"""The parts after which updates become rarer, since each takes a step for every part that has been read."""
+
+MOST_PARTS: Final = 1_000
+"""The most parts of a source that are listed one by one: a look at a run stays short with a million files."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """What a part has given.
+
+    Attributes:
+        worker: the worker that reads it.
+        records: the number of records since this run started.
+        rate: the records a second of late.
+        is_finished: whether it has been read to its end.
+    """
+
+    worker: int
+    records: int = 0
+    rate: float = 0.0
+    is_finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRead:
+    """What a worker reads.
+
+    Attributes:
+        worker: the worker.
+        parts: the number of its parts that have not ended, of all sources.
+        rate: the records a second that they give of late.
+    """
+
+    worker: int
+    parts: int
+    rate: float
+
+
+@dataclass(slots=True)
+class _Rate:
+    """A part that has been read: where, and how much, at the last update of its rate too."""
+
+    worker: int
+    records: int = 0
+    before: int = 0
+    rate: float = 0.0
+
+
+class PartReads:
+    """The records and rates of the parts of a run; may be read from any thread.
+
+    A tick only adds. Once a second, the rates follow: each is an exponential average, corrected for the short time
+    since the start.
+
+    Args:
+        clock: a clock in seconds that only advances.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began = self._at = clock()
+        self._read: dict[str, dict[Any, _Rate]] = {}
+        self._ended: dict[str, dict[Any, int]] = {}
+
+    def note(self, reports: Sequence[Report]) -> None:
+        """Add the records of a tick, and the parts that have ended in it."""
+        for report in reports:
+            for name, by_part in report.read.items():
+                of_source = self._read.setdefault(name, {})
+                for part, count in by_part.items():
+                    entry = of_source.get(part)
+                    if entry is None:
+                        entry = of_source[part] = _Rate(report.worker)
+                    entry.records += count
+                    entry.worker = report.worker
+            for name, ended in report.ended.items():
+                self._ended.setdefault(name, {}).update(dict.fromkeys(ended, report.worker))
+        now = self._clock()
+        if now - self._at >= max(_EVERY, sum(map(len, self._read.values())) / _PARTS_A_SECOND):
+            self._update(now)
+
+    def _update(self, now: float) -> None:
+        passed, self._at = now - self._at, now
+        kept = exp(-passed / _SECONDS)
+        for of_source in self._read.values():
+            for it in of_source.values():
+                it.rate = kept * it.rate + (1 - kept) * (it.records - it.before) / passed
+                it.before = it.records
+
+    def place(self, parts: Parts) -> None:
+        """Continue with parts that have moved between workers."""
+        for name, held in held_parts(parts).items():
+            for part, it in self._read.get(name, {}).items():
+                it.worker = held.get(part, it.worker)
+            ended = self._ended.get(name, {})
+            ended.update({part: held.get(part, at) for part, at in ended.items()})
+
+    @property
+    def ended(self) -> Mapping[str, Mapping[Any, int]]:
+        """The parts of each source that have been read to their end, with their workers."""
+        return self._ended
+
+    @property
+    def _correction(self) -> float:
+        """The factor of a rate that began at zero."""
+        weight = 1 - exp(-(self._at - self._began) / _SECONDS)
+        return 1 / weight if weight > 0 else 0.0
+
+    def rates(self, name: str) -> dict[Any, float]:
+        """Return the records a second of each part of a source that has been read."""
+        factor = self._correction
+        return {part: factor * it.rate for part, it in [*self._read.get(name, {}).items()]}
+
+    def by_part(self, parts: Parts) -> dict[str, dict[Any, PartRead]]:
+        """Return what each part has given, by source; of 1,000 and more, only the fastest that have not ended.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+        """
+        factor = self._correction
+        return {name: dict(self._listed(name, by_worker, factor)) for name, by_worker in parts.items()}
+
+    def _listed(self, name: str, by_worker: Sequence[Sequence[Any]], factor: float) -> Iterator[tuple[Any, PartRead]]:
+        read, ended = self._read.get(name, {}), self._ended.get(name, {})
+        held: list[tuple[Any, int]]
+        if sum(map(len, by_worker)) <= MOST_PARTS:
+            held = [(part, worker) for worker, them in enumerate(by_worker) for part in them]
+        else:
+            live = [(part, it) for part, it in [*read.items()] if part not in ended]
+            held = [(part, it.worker) for part, it in nlargest(MOST_PARTS, live, key=lambda pair: pair[1].rate)]
+        for part, worker in held:
+            it = read.get(part) or _Rate(worker)
+            yield part, PartRead(worker, it.records, factor * it.rate, part in ended)
+
+    def by_worker(self, parts: Parts) -> list[WorkerRead]:
+        """Return what each worker reads.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+        """
+        counts: Counter[int] = Counter()
+        for by_worker in parts.values():
+            counts.update({worker: len(them) for worker, them in enumerate(by_worker)})
+        ended: Counter[int] = Counter()
+        for of_source in [*self._ended.values()]:
+            ended.update([*of_source.values()])
+        rates: Counter[int] = Counter()
+        for read in [*self._read.values()]:
+            for it in [*read.values()]:
+                rates[it.worker] += it.rate  # type: ignore[assignment] # a sum by worker
+        factor, workers = self._correction, max(map(len, parts.values()), default=0)
+        return [WorkerRead(at, counts[at] - ended[at], factor * rates[at]) for at in range(workers)]
