@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
+from malflow.engine.parts.reads import PartProgress
 from malflow.errors import OperatorError, reason_of
 from malflow.events import Event
 from malflow.failures import DeadLetter
@@ -146,6 +147,7 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
             "snapshot_interval": progress.snapshot_interval,
             "unfinished": [*progress.unfinished],
             "parts": _parts(progress),
+            "workers": [{"worker": it.worker, "parts": it.parts, "per_second": it.rate} for it in progress.workers],
             "operators": [
                 _operator(name, it, progress, rates, 1 if facts.runtime == "single" else progress.parallelism)
                 for name, it in progress.operators.items()
@@ -363,10 +365,26 @@ def _failure(failure: SnapshotFailure | None) -> Document | None:
 
 
 def _parts(progress: Progress) -> list[Document]:
-    """Return the lag of the unfinished parts, the greatest first; unknown ones last."""
-    rows = [(name, part, lag) for name, parts in progress.lag_by_part.items() for part, lag in parts.items()]
-    rows.sort(key=lambda row: -1 if row[2] is None else row[2], reverse=True)
-    return [{"source": name, "part": safe_repr(part), "lag": lag} for name, part, lag in rows[:_MOST_PARTS]]
+    """Return the facts about parts: those with the greatest lag first, the fastest of equal ones; unknown lags last."""
+    lags = progress.lag_by_part
+    rows = [
+        (name, part, lags.get(name, {}).get(part), progress.parts.get(name, {}).get(part))
+        for name in {**progress.parts, **lags}
+        for part in {**progress.parts.get(name, {}), **lags.get(name, {})}
+    ]
+    rows.sort(
+        key=lambda row: (-1 if row[2] is None else row[2], 0.0 if row[3] is None else row[3].rate or 0.0), reverse=True
+    )
+    return [
+        {"source": name, "part": safe_repr(part), "lag": lag, **_read(it)} for name, part, lag, it in rows[:_MOST_PARTS]
+    ]
+
+
+def _read(part: PartProgress | None) -> Document:
+    if part is None:
+        return {"worker": None, "records": None, "per_second": None, "is_finished": False}
+    facts = {"worker": part.worker, "records": part.records, "per_second": part.rate}
+    return {**facts, "is_finished": part.is_finished}
 
 
 def _json_value(value: Any, *, of_user: bool = False) -> Any:

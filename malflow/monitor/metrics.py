@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from heapq import nlargest
 from typing import Any, Final, Literal, TypeAlias
 
 from malflow.monitor.documents import RunFacts
@@ -128,6 +129,18 @@ def _lags(it: Reading) -> Iterator[Series]:
         known = [(lag, safe_repr(part)) for part, lag in parts.items() if lag is not None]
         for lag, part in sorted(known, reverse=True)[:_MOST_PARTS]:
             yield (source, part), lag
+
+
+def _part_records(it: Reading) -> Iterator[Series]:
+    for source, parts in it.progress.parts.items():
+        most = nlargest(_MOST_PARTS, parts.items(), key=lambda pair: pair[1].records)
+        for part, progress in most:
+            yield (source, safe_repr(part), str(progress.worker)), progress.records
+
+
+def _worker_parts(it: Reading) -> Iterator[Series]:
+    for worker in it.progress.workers:
+        yield (str(worker.worker),), worker.parts
 
 
 def _silence(it: Reading) -> Iterator[Series]:
@@ -272,6 +285,20 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Input that waits after the position of a part, in the source's own unit; of 256 parts, those with most.",
         _lags,
         ("source", "part"),
+    ),
+    Metric(
+        "malflow_part_records_total",
+        "counter",
+        "Records that a part has given; of 256 parts, those with most.",
+        _part_records,
+        ("source", "part", "worker"),
+    ),
+    Metric(
+        "malflow_worker_parts",
+        "gauge",
+        "Parts that the worker reads and that have not ended, of all sources.",
+        _worker_parts,
+        ("worker",),
     ),
     Metric(
         "malflow_source_silence_seconds",

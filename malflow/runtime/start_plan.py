@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from malflow.engine.parts.dealing import deal
+from malflow.engine.parts.places import Parts as DealtParts
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
@@ -94,6 +96,8 @@ class StartPlan:
         pending: the number of transactions of each exactly-once sink that the start would commit; only if read.
         unseen: operators that will not see rows of a table.
         begins_anew: sources without positions, which start over.
+        dealt: the parts of each source that each worker would begin with; only if they were listed, and the number of
+            workers is known.
         unknown: the facts that can't be known before the start, as sentences.
     """
 
@@ -108,6 +112,7 @@ class StartPlan:
     pending: Mapping[str, int] = field(default_factory=dict)
     unseen: tuple[Unseen, ...] = ()
     begins_anew: tuple[str, ...] = ()
+    dealt: DealtParts | None = None
     unknown: tuple[str, ...] = ()
 
 
@@ -136,6 +141,7 @@ def _planned(program: Program, options: RunOptions, *, deep: bool) -> StartPlan:
     planning = _Planning(program, options, found)
     if deep:
         planning.list_parts()
+        planning.deal()
     is_known = isinstance(backend, FsspecBackend) or not backend.is_enabled
     if is_known:
         planning.review()
@@ -168,6 +174,11 @@ class _Planning:
                 self._listed[name] = list_parts(name, node.source)
         with refusing(self._refuse, ""):
             check_not_input(self._program, self._listed)
+
+    def deal(self) -> None:
+        """Deal the parts as a start without a snapshot does."""
+        if self._workers is not None and len(self._listed) == len(self._program.sources):
+            self._plan = replace(self._plan, dealt=deal(self._program, self._listed, self._workers))
 
     def review(self) -> None:
         """Note the states, and the refusals that follow from the manifest alone."""
@@ -252,8 +263,9 @@ class _Planning:
             new = tuple(part for part in listed[name] if part not in present)
             gone = tuple(part for part in present if part not in present_now)
             parts[name] = Parts(len(listed[name]), new, gone)
+        dealt = None if self._workers is None else result.parts
         migrated = {name: sum(map(len, result.present[name].values())) for name in result.migrated}
-        self._plan = replace(self._plan, moves=moves, parts=parts, migrated=migrated)
+        self._plan = replace(self._plan, moves=moves, parts=parts, dealt=dealt, migrated=migrated)
 
     def _note_sinks(self, restored: RestoredState) -> None:
         """Note the transactions that the start would commit, and whether two sinks share one ledger."""

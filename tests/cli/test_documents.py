@@ -15,6 +15,7 @@ error: error
 check: flow runtime operators stages findings
 config: file profile settings warnings
 config_check: faults
+worker_parts: worker parts
 graph: nodes edges stages width height
 plan: flow runtime job persistence snapshot latest at tick keys bytes workers parallelism starts rows refusals unknown
 plugin: name type package version loads error
@@ -35,7 +36,7 @@ released: sink transactions
 dropped: sink transactions
 run: run job name runtime pid started ended status script page tick parallelism polled_per_second snapshot
 progress: run job runtime pid status tick parallelism polled seconds restarts started at polled_per_second snapshot \
-snapshot_failure snapshot_interval unfinished parts operators sinks running hot
+snapshot_failure snapshot_interval unfinished parts workers operators sinks running hot
 why: run job operator cause text stops_at is_fault facts
 done: run job do snapshot parallelism
 letters_done: run job operator do done late texts parked

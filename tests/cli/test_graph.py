@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Malflow, Script
+from tests.cli.conftest import Done, Malflow, Script
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +26,66 @@ def test_drawing_of_a_script(script: Script, malflow: Malflow) -> None:
     assert max(map(len, malflow("graph", flow, "--width", 40).out.splitlines())) <= 40
     document = json.loads(malflow("graph", flow, "--json").out)
     assert (document["malflow"], document["kind"]) == (1, "graph")
+
+
+FILES = """
+from malflow import MultiProcessRuntime, SingleThreadRuntime
+from malflow.snapshot import FsspecBackend
+from malflow.sinks import VecSink
+from malflow.sources import TextFileSource
+
+def build_dataflow(provider):
+    provider.new_stream().source("lines", TextFileSource("in/*.txt")).sink("out", VecSink())
+
+"""
+
+
+def lines_of(done: Done) -> list[str]:
+    """Return the lines that were written, without folders."""
+    return done.out.replace(f"{Path('in').resolve()}/", "").splitlines()
+
+
+def test_parts_by_worker_as_they_would_be_dealt(script: Script, malflow: Malflow) -> None:
+    Path("in").mkdir()
+    for name in "abc":
+        Path(f"in/{name}.txt").write_text("1\n2\n")
+    flow = script("SingleThreadRuntime(build_dataflow).execute()", head=FILES)
+    assert lines_of(malflow("graph", flow, "--parts", "--parallelism", 2)) == [
+        "worker 0: 2 parts",
+        "  lines  'a.txt'",
+        "  lines  'c.txt'",
+        "worker 1: 1 part",
+        "  lines  'b.txt'",
+    ]
+    assert [json.loads(it) for it in malflow("graph", flow, "--parts", "--json").out.splitlines()] == [
+        {
+            "malflow": 1,
+            "kind": "worker_parts",
+            "worker": 0,
+            "parts": [{"source": "lines", "part": repr(f"{Path('in').resolve()}/{name}.txt")} for name in "abc"],
+        }
+    ]
+
+
+def test_parts_stay_where_a_snapshot_has_them(script: Script, malflow: Malflow) -> None:
+    Path("in").mkdir()
+    for name in "bc":
+        Path(f"in/{name}.txt").write_text("1\n2\n")
+    text = "SingleThreadRuntime(build_dataflow, parallelism=2, persistence=FsspecBackend('kept', job='j')).execute()"
+    flow = script(text, head=FILES)
+    assert malflow("run", flow).code == 0
+    Path("in/a.txt").write_text("3\n")
+    by_two = ["worker 0: 2 parts", "  lines  'a.txt'", "  lines  'b.txt'", "worker 1: 1 part", "  lines  'c.txt'"]
+    assert lines_of(malflow("graph", flow, "--parts")) == by_two
+    by_two[2], by_two[4] = by_two[4], by_two[2]
+    assert lines_of(malflow("graph", flow, "--parts", "--restore", "none")) == by_two
+
+
+def test_parts_that_could_not_be_read(script: Script, malflow: Malflow) -> None:
+    flow = script("SingleThreadRuntime(build_dataflow).execute()", head=FILES)
+    done = malflow("graph", flow, "--parts")
+    assert (done.code, done.out) == (10, "")
+    assert "refused: operator 'lines' failed: InputFileError" in done.err
 
 
 def test_format_that_is_none(script: Script, malflow: Malflow) -> None:

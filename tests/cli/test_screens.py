@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from malflow.cli.output.screens import About, screen_of
 from malflow.drawing.text import width
+from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.monitor.documents import RunFacts, progress_document, time_document, why_document
 from malflow.monitor.recent_past import Rates
 from malflow.runtime.progress.progress import OperatorProgress, Progress
@@ -60,6 +61,22 @@ def test_screen_with_all_that_is_known() -> None:
     ]
     assert (empty, keys) == ("", about.keys)
     assert cause == "! part 'c.txt' of 'lines' gave its last record 9 min ago.  (w: why)"
+
+
+def test_workers_with_their_parts() -> None:
+    parts = {"lines": {"a.csv": PartProgress(0, 9, 5.0), "b.csv": PartProgress(1, 9000, 2000.0), "c": PartProgress(0)}}
+    workers = (
+        WorkerProgress(0, 2, 5.0),
+        WorkerProgress(1, 1, 2000.0),
+        *(WorkerProgress(at, 0, 0.0) for at in range(2, 10)),
+    )
+    lines = screen_of(document(replace(PROGRESS, parts=parts, workers=workers)))
+    assert lines[-11:-8] == [
+        "reads     parts   in/s  the fastest",
+        "worker 1      1  2,000  'b.csv' of lines, 2,000/s",
+        "worker 0      2      5  'a.csv' of lines, 5/s",
+    ]
+    assert lines[-2:] == ["and 2 more workers", ""]
 
 
 def test_busy_shares_are_those_of_one_worker_where_several_work_at_once() -> None:

@@ -190,6 +190,22 @@ def test_workers_without_a_part_are_told_if_there_could_be_more(
     assert found == ([] if told is None or takes_turns else [told])
 
 
+def test_progress_has_each_part_with_its_worker(any_parallelism: Any, new_log: Any) -> None:
+    log = new_log()
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("parts", StatefulSource(scripted(0)))
+        stream.inspect("seen", lambda msg, context: log.append((msg.key, context.worker_id))).sink("out", VecSink())
+
+    handle = any_parallelism(build, parallelism=3).start()
+    assert handle.await_termination(SECONDS)
+    parts = handle.progress.parts["parts"]
+    assert {part: (it.worker, it.records, it.is_finished) for part, it in parts.items()} == {
+        part: (worker, PARTS[part], True) for part, worker in log
+    }
+    assert [(it.worker, it.parts) for it in handle.progress.workers] == [(0, 0), (1, 0), (2, 0)]
+
+
 def test_a_query_finds_the_state_of_a_part(any_parallelism: Any) -> None:
     handle = any_parallelism(counted(scripted(0), VecSink(), slow), parallelism=3).start()
     wait_until(lambda: handle.progress.records.get("parts", 0) > 4 * len(PARTS))

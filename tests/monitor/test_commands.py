@@ -60,6 +60,8 @@ def test_commands_on_a_run(place: Path, malflow: Malflow, tmp_path: Path) -> Non
         assert malflow("why", "digits", "coutn").code == 2
         assert malflow("graph", "digits", "--format", "mermaid").out.startswith("flowchart")
         assert {it["name"] for it in json.loads(malflow("graph", "digits", "--json").out)["nodes"]} >= {"step", "out"}
+        parts = malflow("graph", "digits", "--parts").out.splitlines()
+        assert parts == ["worker 0: 1 part", "  numbers  NoKey", "worker 1: none", "worker 2: none"]
         line = malflow("top", "digits", "--count", 1).out
         assert line.startswith("digits  single x3  r")
         assert "snapshot" in line

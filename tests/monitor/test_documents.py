@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.errors import OperatorError
 from malflow.events import Event, InputEnded, PartsDiscovered, RescaleRefused, Run, RunFinished, SnapshotCommitted
 from malflow.monitor.documents import (
@@ -40,6 +41,7 @@ from malflow.testing import ScriptedSource, Timed
 from malflow.windows import tumbling
 from malflow.words import iso
 
+UNREAD = {"worker": None, "records": None, "per_second": None, "is_finished": False}
 FACTS = RunFacts("0123abcd", "orders", "single", 17)
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOSTILE = ["<img onerror=x>", "</script>", "\"'&", "a\x1b[2Jb", "a\nb\r", "\u202egnp.exe", "\ud800", "x" * 10_000]
@@ -65,6 +67,14 @@ def test_keys_of_progress() -> None:
         unfinished=("lines",),
         lag={"lines": 12},
         lag_by_part={"lines": {("a", 1): 4, "postgres://me:hush@host": 8, None: None}},
+        parts={
+            "lines": {
+                None: PartProgress(0, 3, None, is_finished=True),
+                "fast": PartProgress(0, 9, 4.5),
+                ("a", 1): PartProgress(1, 5, 2.5),
+            }
+        },
+        workers=(WorkerProgress(0, 1, 4.5), WorkerProgress(1, 1, None)),
         status="running",
         started=NOON,
         at=NOON + timedelta(seconds=1),
@@ -132,10 +142,12 @@ def test_keys_of_progress() -> None:
         "snapshot_interval": 10.0,
         "unfinished": ["lines"],
         "parts": [
-            {"source": "lines", "part": "'postgres://***@host'", "lag": 8},
-            {"source": "lines", "part": "('a', 1)", "lag": 4},
-            {"source": "lines", "part": "None", "lag": None},
+            {"source": "lines", "part": "'postgres://***@host'", "lag": 8, **UNREAD},
+            {"source": "lines", "part": "('a', 1)", "lag": 4, **UNREAD, "worker": 1, "records": 5, "per_second": 2.5},
+            {"source": "lines", "part": "'fast'", "lag": None, **UNREAD, "worker": 0, "records": 9, "per_second": 4.5},
+            {"source": "lines", "part": "None", "lag": None, **UNREAD, "worker": 0, "records": 3, "is_finished": True},
         ],
+        "workers": [{"worker": 0, "parts": 1, "per_second": 4.5}, {"worker": 1, "parts": 1, "per_second": None}],
         "operators": [
             {
                 "name": "lines",

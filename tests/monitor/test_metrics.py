@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from docs.metrics_page import PAGE, render
 from malflow import SingleThreadRuntime, StreamProvider
+from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.errors import GraphError
 from malflow.events import SnapshotFailed, TickFinished
 from malflow.monitor import Monitor
@@ -335,6 +336,16 @@ def test_of_many_parts_those_with_most_lag_are_told() -> None:
     lags = {"s": {f"part-{it}": it for it in range(1000)} | {"unknown": None}}
     found = parsed(exposition(Reading(facts, progress(lag_by_part=lags), Meters(), 0.0), "")[0].decode())
     assert sorted(found["malflow_source_lag"].values()) == [*range(744, 1000)]
+
+
+def test_parts_have_series_with_their_workers() -> None:
+    facts: Any = type("Facts", (), {"job": "j", "runtime": "single"})
+    parts = {"s": {it: PartProgress(it % 2, it) for it in range(300)}}
+    workers = (WorkerProgress(0, 150, None), WorkerProgress(1, 150, None))
+    reading = Reading(facts, progress(parts=parts, workers=workers), Meters(), 0.0)
+    found = parsed(exposition(reading, "")[0].decode())
+    assert sorted(found["malflow_part_records_total"].values()) == [*range(44, 300)]
+    assert [*found["malflow_worker_parts"].values()] == [150, 150]
 
 
 def test_no_reader_waits_for_the_event_time() -> None:

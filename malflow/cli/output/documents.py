@@ -73,6 +73,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "check": ("flow", "runtime", "operators", "stages", "findings"),
     "config": ("file", "profile", "settings", "warnings"),
     "config_check": ("faults",),
+    "worker_parts": ("worker", "parts"),
     "graph": ("nodes", "edges", "stages", "width", "height"),
     "plan": (
         "flow",
@@ -143,6 +144,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "snapshot_interval",
         "unfinished",
         "parts",
+        "workers",
         "operators",
         "sinks",
         "running",

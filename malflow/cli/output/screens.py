@@ -28,6 +28,9 @@ run twice as often, double shows an older cause."""
 RATES: Final = 60
 """The rates in the sparkline: a minute of them, one a second. Double shows a longer history in more columns."""
 
+_MOST_WORKERS: Final = 8
+"""The most workers that are listed with their parts; the others are counted."""
+
 _COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
 _NAME: Final = 32
 """The columns for an operator's name: room for most names. Fewer cut names sooner, more push out columns of a narrow
@@ -94,7 +97,7 @@ def screen_of(progress: Mapping[str, Any], about: About = _NOTHING) -> list[str]
     head = [line_of(progress)]
     if len(about.rates) > 1:
         head.append(sparkline(about.rates[-about.width :]))
-    below = [*_waiting(progress), *_cause(about)]
+    below = [*_readers(progress), *_waiting(progress), *_cause(about)]
     if about.note:
         below.append(safe_line(about.note))
     if about.keys:
@@ -131,6 +134,25 @@ def _table(progress: Mapping[str, Any], about: About) -> list[str]:
         if all(row[at] == "-" for row in rows):
             columns.remove(at)
     return _lines(columns, rows)
+
+
+def _readers(progress: Mapping[str, Any]) -> list[str]:
+    """Return a table of the workers with their parts, the fastest first; empty where one worker has all."""
+    workers = [it for it in progress["workers"] if it["parts"]]
+    if len(progress["workers"]) < 2 or not workers:  # noqa: PLR2004 - a worker alone has all parts
+        return []
+    workers = sorted(progress["workers"], key=lambda it: -(it["per_second"] or 0))
+    fastest: dict[int, str] = {}
+    for it in sorted(progress["parts"], key=lambda it: -(it["per_second"] or 0)):
+        if it["worker"] is not None and not it["is_finished"]:
+            fastest.setdefault(it["worker"], f"{it['part']} of {it['source']}, {_number(it['per_second'])}/s")
+    rows = [
+        [f"worker {it['worker']}", _number(it["parts"]), _number(it["per_second"]), fastest.get(it["worker"], "-")]
+        for it in workers[:_MOST_WORKERS]
+    ]
+    lines = aligned(["reads", ">parts", ">in/s", "the fastest"], [[safe_line(cell) for cell in row] for row in rows])
+    more = len(workers) - _MOST_WORKERS
+    return [*lines, *([f"and {more} more workers"] if more > 0 else []), ""]
 
 
 def _lines(columns: Sequence[int], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
@@ -13,7 +13,7 @@ from typing import Any, Final
 from malflow.engine.parts.places import Parts, held_parts
 from malflow.engine.reports import Report
 
-__all__ = ["PartRead", "PartReads", "WorkerRead"]
+__all__ = ["PartProgress", "PartReads", "WorkerProgress"]
 
 _SECONDS: Final = 10.0
 """The age at which a record counts a third of a new one in a rate. Half: rates jump with each burst; double: a change
@@ -30,35 +30,35 @@ MOST_PARTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartRead:
-    """What a part has given.
+class PartProgress:
+    """The progress of a part of a source.
 
     Attributes:
         worker: the worker that reads it.
         records: the number of records since this run started.
-        rate: the records a second of late.
+        rate: the records a second of late; None if that is unknown yet.
         is_finished: whether it has been read to its end.
     """
 
     worker: int
     records: int = 0
-    rate: float = 0.0
+    rate: float | None = None
     is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRead:
-    """What a worker reads.
+class WorkerProgress:
+    """The progress of a worker with its parts.
 
     Attributes:
         worker: the worker.
         parts: the number of its parts that have not ended, of all sources.
-        rate: the records a second that they give of late.
+        rate: the records a second that they give of late; None if that is unknown yet.
     """
 
     worker: int
     parts: int
-    rate: float
+    rate: float | None
 
 
 @dataclass(slots=True)
@@ -126,18 +126,18 @@ class PartReads:
         return self._ended
 
     @property
-    def _correction(self) -> float:
-        """The factor of a rate that began at zero."""
+    def _correction(self) -> float | None:
+        """The factor of a rate that began at zero; None before the first update."""
         weight = 1 - exp(-(self._at - self._began) / _SECONDS)
-        return 1 / weight if weight > 0 else 0.0
+        return 1 / weight if weight > 0 else None
 
     def rates(self, name: str) -> dict[Any, float]:
         """Return the records a second of each part of a source that has been read."""
-        factor = self._correction
+        factor = self._correction or 0.0
         return {part: factor * it.rate for part, it in [*self._read.get(name, {}).items()]}
 
-    def by_part(self, parts: Parts) -> dict[str, dict[Any, PartRead]]:
-        """Return what each part has given, by source; of 1,000 and more, only the fastest that have not ended.
+    def by_part(self, parts: Parts) -> dict[str, dict[Any, PartProgress]]:
+        """Return the progress of each part, by source; of more than 1,000, the fastest that have not ended.
 
         Args:
             parts: the parts of each source that each worker holds.
@@ -145,7 +145,9 @@ class PartReads:
         factor = self._correction
         return {name: dict(self._listed(name, by_worker, factor)) for name, by_worker in parts.items()}
 
-    def _listed(self, name: str, by_worker: Sequence[Sequence[Any]], factor: float) -> Iterator[tuple[Any, PartRead]]:
+    def _listed(
+        self, name: str, by_worker: Sequence[Sequence[Any]], factor: float | None
+    ) -> Iterator[tuple[Any, PartProgress]]:
         read, ended = self._read.get(name, {}), self._ended.get(name, {})
         held: list[tuple[Any, int]]
         if sum(map(len, by_worker)) <= MOST_PARTS:
@@ -155,10 +157,11 @@ class PartReads:
             held = [(part, it.worker) for part, it in nlargest(MOST_PARTS, live, key=lambda pair: pair[1].rate)]
         for part, worker in held:
             it = read.get(part) or _Rate(worker)
-            yield part, PartRead(worker, it.records, factor * it.rate, part in ended)
+            rate = None if factor is None else factor * it.rate
+            yield part, PartProgress(worker, it.records, rate, part in ended)
 
-    def by_worker(self, parts: Parts) -> list[WorkerRead]:
-        """Return what each worker reads.
+    def by_worker(self, parts: Parts) -> list[WorkerProgress]:
+        """Return the progress of each worker with its parts.
 
         Args:
             parts: the parts of each source that each worker holds.
@@ -169,9 +172,12 @@ class PartReads:
         ended: Counter[int] = Counter()
         for of_source in [*self._ended.values()]:
             ended.update([*of_source.values()])
-        rates: Counter[int] = Counter()
+        rates: defaultdict[int, float] = defaultdict(float)
         for read in [*self._read.values()]:
             for it in [*read.values()]:
-                rates[it.worker] += it.rate  # type: ignore[assignment] # a sum by worker
+                rates[it.worker] += it.rate
         factor, workers = self._correction, max(map(len, parts.values()), default=0)
-        return [WorkerRead(at, counts[at] - ended[at], factor * rates[at]) for at in range(workers)]
+        return [
+            WorkerProgress(at, counts[at] - ended[at], None if factor is None else factor * rates[at])
+            for at in range(workers)
+        ]

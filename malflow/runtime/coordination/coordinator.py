@@ -114,6 +114,7 @@ class Coordinator:
             self.ticks,
             parallelism=self._host.parallelism,
             restarts=self._restarts,
+            parts=self._host.parts,
             sizes=snapshots.sizes,
             status=self._status,
             running=self._host.running(),

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from malflow.drawing.text import table
+from malflow.engine.parts.places import Parts
+from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.engine.plan import Program, key_of_count, keys_of_given
 from malflow.engine.reports import RunSums
 from malflow.engine.ticks import Ticks
@@ -257,6 +259,10 @@ class Progress:
         snapshot_interval: the seconds between snapshots; None if they are only taken on request and at the end, or not
             at all.
         sinks: the progress of each sink that commits its records with snapshots.
+        parts: the progress of each part of each source, with its worker; of a source with more than 1,000 parts, the
+            fastest that have not ended. These numbers and those of `workers` may differ between runs, and are not
+            compared.
+        workers: the progress of each worker with its parts, over all sources.
         running: the operator that works at this moment, and the reason if it waits; None if no operator works, or the
             workers are in other processes.
     """
@@ -287,6 +293,8 @@ class Progress:
     sinks: dict[str, SinkProgress] = field(default_factory=dict)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
     running: Running | None = field(default=None, compare=False)
+    parts: dict[str, dict[Any, PartProgress]] = field(default_factory=dict, compare=False)
+    workers: tuple[WorkerProgress, ...] = field(default=(), compare=False)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""
@@ -315,6 +323,7 @@ def progress_of(
     *,
     parallelism: int,
     restarts: int,
+    parts: Parts = MappingProxyType({}),
     sizes: Mapping[str, StateSize] = MappingProxyType({}),
     status: Status = "running",
     running: Running | None = None,
@@ -326,6 +335,7 @@ def progress_of(
         ticks: its ticks.
         parallelism: the number of workers.
         restarts: how often the run was restarted.
+        parts: the parts of each source that each worker holds.
         sizes: the sizes of its states in the last snapshot.
         status: its status.
         running: the operator that works now.
@@ -353,6 +363,8 @@ def progress_of(
         seconds=ticks.seconds,
         running=running,
         operators=operators_of(program, ticks.sums, counts, own, sizes),
+        parts=ticks.reads.by_part(parts),
+        workers=tuple(ticks.reads.by_worker(parts)),
     )
 
 

@@ -5,8 +5,9 @@ import { atOnce, busyText, keysText, otherCounts } from "./figures.js";
 import { bytes, count, counted, finePercent, isNumber, lines, percent, place, plain, rate, short } from "./format.js";
 import { Letters } from "./lists.js";
 import { get, rates } from "./live.js";
+import { Parts } from "./parts.js";
 import { Sample } from "./sample.js";
-import { Fact, html, Shape, useMemo, useState, Word } from "./view.js";
+import { Bar, Fact, html, Shape, useMemo, useState, Word } from "./view.js";
 
 // The kinds of state in which a run can look up a key.
 const KEYED = new Set(["stateful_map", "stateful_op", "ttl_map", "aggregate", "table", "distinct", "changes", "throttle", "batch"]);
@@ -57,14 +58,6 @@ export function Table({ model, filter, onChoose }) {
     </section>
   `;
 }
-
-const Bar = ({ name, share, text, isStrong }) => html`
-  <div class=${`workload${isStrong ? " strong" : ""}`}>
-    <span class="who">${name}</span>
-    <span class="track" aria-hidden="true"><i style=${{ width: `${Math.min(100, share * 100).toFixed(1)}%` }}></i></span>
-    <span class="share">${text}</span>
-  </div>
-`;
 
 /** How unevenly the records of an operator are spread over workers and keys. */
 function Skew({ operator, parallelism }) {
@@ -206,6 +199,7 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         ${isSource && model.has.lag && html`<${Chart} title="lag" unit=${short} range=${range} until=${until} series=${["waiting"]} data=${charts.lag} now=${[operator.lag]} />`}
       </div>
       <${Skew} operator=${operator} parallelism=${progress.parallelism} />
+      ${isSource && html`<${Parts} name=${operator.name} progress=${progress} />`}
       ${allowed.samples && html`<${Sample} key=${`s${operator.name}`} name=${operator.name} />`}
       ${KEYED.has(node?.state) && html`<${Lookup} key=${`l${operator.name}`} name=${operator.name} />`}
       ${operator.letters > 0 && html`<h3>Letters <span class="quiet">${count(operator.letters)}</span></h3>

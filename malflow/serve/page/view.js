@@ -67,3 +67,12 @@ export const Choice = ({ label, name, options, value, onChange }) => html`
 export const Fact = ({ name, children, title }) => html`
   <div class="fact"><dt>${name}</dt><dd title=${title}>${children}</dd></div>
 `;
+
+/** A share as a bar, with its name and a text. */
+export const Bar = ({ name, share, text, isStrong }) => html`
+  <div class=${`workload${isStrong ? " strong" : ""}`}>
+    <span class="who">${name}</span>
+    <span class="track" aria-hidden="true"><i style=${{ width: `${Math.min(100, share * 100).toFixed(1)}%` }}></i></span>
+    <span class="share">${text}</span>
+  </div>
+`;

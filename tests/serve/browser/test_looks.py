@@ -70,6 +70,18 @@ def test_a_run_is_shown_and_nothing_goes_wrong(view: View, store: FsspecBackend)
         assert sum(seen.run("window.shifts")) < 0.02
 
 
+def test_a_source_has_its_parts_by_worker(view: View) -> None:
+    with shown(orders(Prices()), parallelism=2) as run:
+        seen = view(run.url).ready()
+        seen.show("orders")
+        parts = seen.tab.locator(".sample.parts p")
+        parts.nth(2).wait_for()
+        rows = [it.split() for it in parts.all_inner_texts()]
+        held = {part: it.worker for part, it in run.handle.progress.parts["orders"].items()}
+        assert {row[2].strip("'"): int(row[1]) for row in rows} == held
+        seen.tab.locator(".workload", has_text="worker 0, 2").wait_for()
+
+
 def test_a_stalled_part_is_told_and_the_cause_is_marked(view: View) -> None:
     with shown(stalled) as run:
         seen = view(run.url).ready()
