@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from malflow.event_time.panes import Fitting, Panes
 from malflow.failures import OnError
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
@@ -43,6 +44,14 @@ __all__ = [
 ]
 
 
+TellsBy = tuple[Panes | Fitting, ...] | None
+"""The partitions of time by which an operator tells epochs (watermarks) apart.
+
+Two epochs are the same to it if they close the same panes of each. Without any, all epochs are the same until the next
+batch; None: no two are.
+"""
+
+
 class NodeFacts:
     """Facts about node kinds for graph passes, with defaults; each kind overrides those that differ.
 
@@ -71,6 +80,11 @@ class NodeFacts:
     def placed_by(self) -> Partitioner | None:
         """The partitioner that placed the keys of its input on workers, for its dead letters; None without one."""
         return None
+
+    @property
+    def tells_by(self) -> TellsBy:
+        """The partitions of time by which it tells epochs apart: see `TellsBy`."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,7 @@ class StatelessNode(NodeFacts):
     Attributes:
         keeps_keys: whether its output keeps the keys of its input.
         least_batch: the number of records that sources should poll at least, since it calls out for many at a time.
+        tells_by: the partitions of time by which it tells epochs apart.
     """
 
     outputs: ClassVar[int] = 1
@@ -115,6 +130,7 @@ class StatelessNode(NodeFacts):
     on_error: OnError | None = None
     placed_by: Partitioner | None = None
     least_batch: int = 1
+    tells_by: TellsBy = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +178,7 @@ class StatefulNode(NodeFacts):
         times: how many of its first inputs its output has the records and epochs of; None for all of them.
         on_error: the policy for records at which the user's function fails; None if its operator can't have one.
         method: the method of streams that adds it, for drawings; None if that has the name of the kind.
+        tells_by: the partitions of time by which it tells epochs apart.
     """
 
     name: str
@@ -182,6 +199,7 @@ class StatefulNode(NodeFacts):
     times: int | None = None
     on_error: OnError | None = None
     method: str | None = None
+    tells_by: TellsBy = None
 
     @property
     def placed_by(self) -> Partitioner | None:
@@ -220,6 +238,11 @@ class EpochsNode(NodeFacts):
     source: str | None = None
     idle_after: timedelta | None = None
     second: Any = None
+
+    @property
+    def tells_by(self) -> TellsBy:
+        """None: it issues each epoch that arrives."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -21,6 +21,7 @@ from malflow.nodes import (
     SourceNode,
     StatefulNode,
     StatelessNode,
+    TellsBy,
     TimestampsNode,
     Vertex,
 )
@@ -60,6 +61,7 @@ class Channel:
         name: its operator, for errors.
         fields: the fields of the values that the next stage reads, if it reads nothing else of them; None otherwise.
         local: makes the aggregation of records before they are sent; None if their only reader has none.
+        tells_by: the partitions of time by which the operators that its epochs reach tell them apart.
     """
 
     number: int
@@ -70,6 +72,7 @@ class Channel:
     name: str
     fields: tuple[str, ...] | None = None
     local: Callable[[], LocalAggregate] | None = None
+    tells_by: TellsBy = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,7 @@ def compile_graph(graph: Graph) -> Program:
 
 def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:
     """Return the edges that lead to a later stage, numbered in the order of their targets."""
+    telling = _telling(vertices)
     edges = (
         (port, target, edge)
         for target, vertex in enumerate(vertices)
@@ -318,9 +322,22 @@ def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel,
             vertices[target].node.name,
             _fields_read(vertices, target),
             _local_of(vertices, target),
+            telling[target],
         )
         for number, (port, target, edge) in enumerate(edges)
     )
+
+
+def _telling(vertices: Sequence[Vertex]) -> list[TellsBy]:
+    """Return, for each vertex, the partitions of time by which it, or an operator after it, tells epochs apart."""
+    telling = [vertex.node.tells_by for vertex in vertices]
+    for index, vertex in reversed([*enumerate(vertices)]):
+        passed = () if isinstance(vertex.node, TimestampsNode) else telling[index]  # new timestamps end epochs
+        for port in vertex.inputs if passed != () else ():
+            before = telling[port.vertex]
+            both = None if passed is None or before is None else {id(it): it for it in (*before, *passed)}
+            telling[port.vertex] = None if both is None else tuple(both.values())
+    return telling
 
 
 def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:

@@ -26,6 +26,7 @@ from malflow.nodes import (
     UnionNode,
 )
 from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.epochs.fewer import FewerEpochs
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.failures.dead_letters import Letters
 from malflow.operators.failures.guard import Guard
@@ -86,10 +87,17 @@ class OutputChannels:
             for channel in stage.outputs
             if channel.local is not None and len(workers) > 1 and not debug
         }
+        self._fewer = {
+            channel.number: FewerEpochs(channel.tells_by)
+            for channel in stage.outputs
+            if channel.tells_by is not None and channel.partitioner is not None and len(workers) > 1 and not debug
+        }
         self._outputs = self._nothing()
 
     def send(self, channel: int, batch: Batch) -> None:
         """Send a batch through a channel."""
+        if len(batch.epochs) > 1 and channel in self._fewer:
+            batch = self._fewer[channel].of(batch)
         local = self._locals.get(channel)
         if local is None:
             self._route(channel, batch)

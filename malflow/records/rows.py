@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Any
 
-from malflow.records.columnar import Columnar
+from malflow.records.columnar import Columnar, is_columnar
 
-__all__ = ["Rows", "SomeFields", "only_fields"]
+__all__ = ["Rows", "SomeFields", "as_rows", "only_fields"]
+
+
+_BLOCK = 256
+"""Dicts that are looked at together. They fit in the processor's cache, where they are looked at several times."""
 
 
 class SomeFields(dict[str, Any]):
@@ -75,6 +81,32 @@ def only_fields(values: Sequence[Any], names: Sequence[str]) -> Sequence[Any]:
     except KeyError:
         pass
     return values
+
+
+def as_rows(values: Sequence[Any]) -> Sequence[Any]:
+    """Return dicts that have the same fields in the same order as `Rows`; other values unchanged.
+
+    Columns are pickled and read in half the time of dicts: each field has its name in each of these.
+
+    >>> as_rows([{"town": "Ulm", "people": 1}, {"town": "Bonn", "people": 2}]).columns
+    {'town': ['Ulm', 'Bonn'], 'people': [1, 2]}
+    >>> as_rows([{"town": "Ulm"}, {"river": "Rhine"}])
+    [{'town': 'Ulm'}, {'river': 'Rhine'}]
+    """
+    if is_columnar(values) or not values or type(values[0]) is not dict or not values[0]:
+        return values
+    names = tuple(values[0])
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK]
+        if set(map(type, block)) != {dict}:
+            return values
+        found = list(chain.from_iterable(block))
+        if found != [*names] * len(block) or set(map(type, found)) != {str}:  # a StrEnum equals its text
+            return values
+        for name, column in columns.items():
+            column.extend(map(itemgetter(name), block))
+    return Rows(columns, len(values))
 
 
 @lru_cache(maxsize=256)

@@ -11,8 +11,58 @@ _PLACEMENT = "tests/engine/test_placement.py"
 _PARTITIONERS = "tests/test_partitioners.py"
 _PACING = "tests/engine/test_poll_pacing.py"
 _JSON = "tests/connectors/test_json_values.py"
+_FEWER = "tests/engine/test_fewer_epochs.py"
+_SAME_PANES = f"{_FEWER}::test_the_epochs_that_are_left_close_the_same_panes_after_the_same_records"
 
 EXCHANGE_BUGS = [
+    Bug(
+        "the epoch that closes a pane is dropped for a later one",
+        "only the distance counts",
+        "operators/epochs/fewer.py",
+        "                if epochs[following][1] >= horizons[index]:\n",
+        "                if index:\n",
+        (_SAME_PANES, f"{_FEWER}::test_results_are_as_with_all_epochs"),
+    ),
+    Bug(
+        "an epoch closes a pane at the start of the next one",
+        "the last instant is forgotten",
+        "operators/epochs/fewer.py",
+        "    return panes.last(number + 1 if panes.last(number) <= epoch else number)\n",
+        "    return panes.start(number + 1)\n",
+        (_SAME_PANES,),
+    ),
+    Bug(
+        "the last epoch before the end is dropped",
+        "the end is the last one",
+        "operators/epochs/fewer.py",
+        "            last -= 1\n",
+        "            pass\n",
+        (_SAME_PANES,),
+    ),
+    Bug(
+        "only the first operator after an exchange tells epochs apart",
+        "one stage too few",
+        "engine/plan.py",
+        "            telling[port.vertex] = None if both is None else tuple(both.values())\n",
+        "            telling[port.vertex] = telling[index] if isinstance(vertex.node, StatefulNode) else before\n",
+        (f"{_FEWER}::test_each_program_gets_the_epochs_that_it_tells_apart",),
+    ),
+    Bug(
+        "dicts with fields in another order are sent in the order of the first",
+        "equal fields are enough",
+        "records/rows.py",
+        "        if found != [*names] * len(block) or set(map(type, found)) != {str}:",
+        "        if set(found) != set(names) or set(map(type, found)) != {str}:",
+        ("tests/records/test_rows.py::test_dicts_with_the_same_fields_are_sent_as_rows",),
+    ),
+    Bug(
+        "names of fields lose their type",
+        "equal is the same",
+        "records/rows.py",
+        "        if found != [*names] * len(block) or set(map(type, found)) != {str}:",
+        "        if found != [*names] * len(block):",
+        ("tests/records/test_rows.py::test_dicts_with_the_same_fields_are_sent_as_rows",),
+    ),
     Bug(
         "the slots of a new worker come from one other",
         "a shortcut in the table",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from malflow import TableChange
 from malflow.records.batch import Batch, concat, interleave
 from malflow.records.changes import Changes, changes_of, rows_after, rows_of
-from malflow.records.rows import Rows, SomeFields, only_fields
+from malflow.records.rows import Rows, SomeFields, as_rows, only_fields
 
 names = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
 Act = Callable[[Sequence[Any]], Sequence[Any]]
@@ -100,3 +102,32 @@ def test_columns_that_were_joined_are_still_columns() -> None:
 @pytest.mark.parametrize("values", [[{"a": 1}, {}], [{"a": 1}, None], [], [SomeFields(a=1)], [1, 2]])
 def test_values_that_are_no_dicts_with_the_fields_stay(values: list[Any]) -> None:
     assert only_fields(values, ["a"]) is values
+
+
+class Name(StrEnum):
+    a = "a"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+ANY_KEYS = st.sampled_from(["a", "b", "c", 1, 1.0, True, Name.a, Text("b")])
+ANY_DICTS = st.dictionaries(ANY_KEYS, st.integers(), max_size=3)
+ALIKE = st.integers().map(lambda number: {"a": number, "b": [number]})
+OTHERS = st.sampled_from([None, "text", {}, OrderedDict(a=1, b=[1]), {"b": [1], "a": 1}, {"a": 1}])
+
+
+@given(st.lists(ALIKE, max_size=300) | st.lists(ALIKE | ANY_DICTS | OTHERS, max_size=5))
+def test_dicts_with_the_same_fields_are_sent_as_rows(values: list[Any]) -> None:
+    rows = as_rows(values)
+    assert [described(it) for it in pickle.loads(pickle.dumps(rows, 5))] == [described(it) for it in values]
+    alike = bool(values) and all(type(it) is dict and described(it)[1] == described(values[0])[1] for it in values)
+    names = [type(name) for name in values[0]] if alike else []
+    assert (type(rows) is Rows) == (alike and bool(names) and set(names) == {str})
+
+
+def described(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return type(value), [(name, type(name)) for name in value], list(value.values())

@@ -44,6 +44,9 @@ LATE = "late"
 _SHORT_RUN = 8
 """Up to this number of records between two epochs, a loop over single records is faster."""
 
+_EXACT = 2**52
+"""Integers from here on may be rounded up to a float; the epoch of a record may then be above its timestamp."""
+
 
 class GenerateEpochs(Operator):
     """Issue the epochs that the generator returns, and separate late records from those on time.
@@ -206,6 +209,9 @@ class GenerateEpochs(Operator):
         if not isinstance(generator, LimitedOutOfOrderness) or self.context.debug:
             return False
         if len(timestamps) <= _SHORT_RUN * sum(epoch is not MAX for _, epoch in batch.epochs):
+            return False
+        is_rounded = type(timestamps[0]) is int and float in (type(generator.bound), type(self._every))
+        if is_rounded and (set(map(type, timestamps)) != {int} or max(map(abs, timestamps)) >= _EXACT):
             return False
         return can_skip(timestamps[0], generator.bound, self._every) and (
             self._every is not None or type(timestamps) is range or len(set(map(type, timestamps))) == 1

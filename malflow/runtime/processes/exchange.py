@@ -17,6 +17,12 @@ __all__ = ["PeerExchange", "PeerIsGone", "TickAborted"]
 _Parcel = list[tuple[int, int, int, list[Chunk]]]
 """The records from one process to another: channel, sending worker, receiving worker, chunks."""
 
+_Arrived = list[tuple[int, int, int, list[Batch]]]
+"""A parcel that is unpacked."""
+
+_Marks = tuple[int, int]
+"""The tick and the first channel of the stage that a frame is of."""
+
 
 class PeerIsGone(Exception):
     """Another worker process has closed its end.
@@ -78,24 +84,29 @@ class PeerExchange:
         marks = (self._tick, min(names))
         for process, link in self._peers.items():
             link.send(pickle.dumps((marks, self._parcel(names, sent, process)), 5))
-        links = [*self._peers.values(), self._control]
-        wait_for(links, self._has_all)
-        if self._control.arrived or not self._control.is_open:
+        arrived: dict[int, _Arrived] = {}
+        wait_for([*self._peers.values(), self._control], lambda: self._has_all(names, marks, arrived))
+        if self._is_aborted:
             raise TickAborted
-        arrived = {}
-        for process, link in self._peers.items():
-            if not link.arrived:
+        for process in self._peers:
+            if process not in arrived:
                 raise PeerIsGone(process)
-            found, parcel = pickle.loads(link.arrived.popleft())  # noqa: S301 - of this run
-            if found != marks:
-                raise RunFailed(f"process {process} has sent records of {found} where those of {marks} were expected")
-            arrived[process] = parcel
         self._complete(names, sent, arrived)
 
-    def _has_all(self) -> bool:
-        if self._control.arrived or not self._control.is_open:
+    @property
+    def _is_aborted(self) -> bool:
+        return bool(self._control.arrived) or not self._control.is_open
+
+    def _has_all(self, names: Mapping[int, str], marks: _Marks, arrived: dict[int, _Arrived]) -> bool:
+        """Unpack what has arrived, while others are waited for; return whether nothing is to be waited for."""
+        if self._is_aborted:
             return True
-        return all((link.arrived and not link.is_sending) or not link.is_open for link in self._peers.values())
+        if any(link.is_sending for link in self._peers.values()):  # others wait for that
+            return False
+        for process, link in self._peers.items():
+            if process not in arrived and link.arrived:
+                arrived[process] = _unpacked(names, marks, process, link.arrived.popleft())
+        return all(process in arrived or not link.is_open for process, link in self._peers.items())
 
     def _parcel(self, names: Mapping[int, str], sent: Sent, process: int) -> _Parcel:
         """Pack the records for the workers of another process."""
@@ -110,14 +121,30 @@ class PeerExchange:
                         parcel.append((channel, sender, target, buffer.take()))
         return parcel
 
-    def _complete(self, names: Mapping[int, str], sent: Sent, arrived: Mapping[int, _Parcel]) -> None:
+    def _complete(self, names: Mapping[int, str], sent: Sent, arrived: Mapping[int, _Arrived]) -> None:
         count = len(self._owners)
         for channel in names:
             mine = dict(zip(self._mine, sent[channel], strict=True))
             sent[channel] = [mine.get(worker) or _no_batches(count) for worker in range(count)]
         for parcel in arrived.values():
-            for channel, sender, target, chunks in parcel:
-                sent[channel][sender][target] = [chunk.batch(names[channel]) for chunk in chunks]
+            for channel, sender, target, batches in parcel:
+                sent[channel][sender][target] = batches
+
+
+def _unpacked(names: Mapping[int, str], marks: _Marks, process: int, frame: bytearray) -> _Arrived:
+    """Return the records that another process has sent.
+
+    Raises:
+        RunFailed: if they are of another stage or tick.
+        NotPicklable: if a record can't be unpickled.
+    """
+    found, parcel = pickle.loads(frame)  # noqa: S301 - of this run
+    if found != marks:
+        raise RunFailed(f"process {process} has sent records of {found} where those of {marks} were expected")
+    return [
+        (channel, sender, target, [chunk.batch(names[channel]) for chunk in chunks])
+        for channel, sender, target, chunks in parcel
+    ]
 
 
 def _no_batches(count: int) -> list[list[Batch]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from malflow.operators.debug import verify
 from malflow.records.batch import Batch, concat
 from malflow.records.columnar import is_columnar
+from malflow.records.rows import as_rows
 from malflow.runtime.transport.pickling import dump_columns, load_columns
 
 __all__ = ["MOST_BYTES", "Chunk", "ChunkBuffer", "estimated_bytes"]
@@ -136,4 +137,4 @@ def _weight(value: Any) -> float:
 
 
 def _columns(batch: Batch) -> tuple[Any, ...]:
-    return batch.keys, batch.values, batch.timestamps, batch.epochs
+    return batch.keys, as_rows(batch.values), batch.timestamps, batch.epochs

@@ -319,4 +319,5 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
             migrate,
             definition=f"{kernel.definition} of all records",
             reads=kernel.fields,
+            tells_by=(),
         )

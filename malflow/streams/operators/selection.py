@@ -99,7 +99,9 @@ class SelectionOperators(StatefulOperators[K, V_co, T]):
         [1, 2, 1]
         """
         logic = partial(Changes, by=checked_field_of(name, "by", by))
-        return self._stateful(name, logic, StateKind.CHANGES, version, migrate)  # type: ignore[no-any-return] # as above
+        return self._stateful(  # type: ignore[no-any-return] # as above
+            name, logic, StateKind.CHANGES, version, migrate, tells_by=()
+        )
 
     def throttle(
         self, name: str, n: int, *, per: Step, kind: Literal["sliding", "bucket"] = "sliding", version: int = 1

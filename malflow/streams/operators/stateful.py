@@ -133,7 +133,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
         default = checked_default(name, default)
         logic = partial(StatefulMap, mapper=mapper, default=default)
         policy = checked_policy(name, on_error)
-        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate, on_error=policy)
+        return self._stateful(name, logic, StateKind.STATEFUL_MAP, version, migrate, on_error=policy, tells_by=())
 
     @overload
     def stateful_op(
@@ -201,6 +201,7 @@ class StatefulOperators(StreamHandle[K, V_co, T]):
             keeps_keys=False,
             hidden=HIDDEN_OF_TIMED if timed else (),
             on_error=checked_policy(name, on_error),
+            tells_by=None if timed or overridden(logic, "on_epoch", StatefulLogic) is not None else (),
         )
 
     def ttl_map(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from malflow.checks import check_number
 from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
-from malflow.nodes import StatelessNode
-from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic
+from malflow.nodes import StatelessNode, TellsBy
+from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic, overridden
 from malflow.operators.stateless import (
     Filter,
     FilterMap,
@@ -107,7 +107,7 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         """
         check_number(partial(malformed, name), "fraction", fraction, least=0, most=1)
         logic = partial(Sample, by=checked_field_of(name, "by", by), limit=round(fraction * 2**64))
-        return self._stateless(name, logic)
+        return self._at(self._append(StatelessNode(name, logic, tells_by=())))
 
     def flat_map(
         self, name: str, function: Callable[[V_co], Iterable[VO]], *, on_error: ErrorPolicy = "fail"
@@ -167,13 +167,8 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         MAX
         [1]
         """
-        return self._stateless(
-            name,
-            partial(
-                InspectFrontier,
-                callback=checked_function(name, "inspector", inspector, "epoch, context", returns=False),
-            ),
-        )
+        inspector = checked_function(name, "inspector", inspector, "epoch, context", returns=False)
+        return self._at(self._append(StatelessNode(name, partial(InspectFrontier, callback=inspector))))
 
     def stateless_op(
         self,
@@ -196,14 +191,19 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         [1, 1, 2, 2]
         """
         logic = checked_logic(name, logic, STATELESS_HOOKS)
-        return self._guarded(name, partial(StatelessOp, logic=logic), on_error, keeps_keys=False)
+        tells_by = () if overridden(logic, "on_epoch", StatelessLogic) is None else None
+        return self._guarded(name, partial(StatelessOp, logic=logic), on_error, keeps_keys=False, tells_by=tells_by)
 
-    def _stateless(self, name: str, logic: Logic) -> Any:
-        return self._at(self._append(StatelessNode(name, logic)))
-
-    def _guarded(self, name: str, logic: Logic, on_error: ErrorPolicy, *, keeps_keys: bool = True) -> Any:
+    def _guarded(
+        self, name: str, logic: Logic, on_error: ErrorPolicy, *, keeps_keys: bool = True, tells_by: TellsBy = ()
+    ) -> Any:
         node = StatelessNode(
-            name, logic, keeps_keys, on_error=checked_policy(name, on_error), placed_by=self._placed_by()
+            name,
+            logic,
+            keeps_keys,
+            on_error=checked_policy(name, on_error),
+            placed_by=self._placed_by(),
+            tells_by=tells_by,
         )
         return self._at(self._append(node))
 

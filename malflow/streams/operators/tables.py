@@ -90,6 +90,7 @@ class TableOperators(StatefulOperators[K, V_co, T]):
             definition="a table",
             hidden=() if ttl is None else ((TIMERS, StateKind.TIMERS),),
             outputs=2,
+            tells_by=() if ttl is None else None,
         )[0]
         return Table(changes, lambda: changes._at(Port(changes._port.vertex, 1)))
 

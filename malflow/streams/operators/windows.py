@@ -11,7 +11,7 @@ from malflow.aggregators.column_loop import is_exact
 from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, RegularPanes
-from malflow.nodes import UnionNode
+from malflow.nodes import TellsBy, UnionNode
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.frontiers import INPUTS, REACHED
 from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
@@ -65,7 +65,8 @@ def add_window(
         migrate = _migration_of(kind, migrate)
     logic: Any = partial(operator, windows=windows, aggregators=kernel.aggregators)
     hidden = [(REACHED, StateKind.EPOCHS)]
-    local = None if late is not None or options.early or options.until else _local_of(name, windows, kernel)
+    is_plain = late is None and not options.early and not options.until
+    local = _local_of(name, windows, kernel) if is_plain else None
     if local is not None:
         logic = partial(logic, merges=True)
     if options.early is not None:
@@ -88,7 +89,19 @@ def add_window(
         outputs=1 if late is None else 3,
         reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
         local=local,
+        tells_by=_telling(windows) if is_plain else None,
     )
+
+
+def _telling(windows: Windows) -> TellsBy:
+    """Return the partitions of time by which windows tell epochs (watermarks) apart: see `TellsBy`."""
+    match windows:
+        case TimeWindows(panes=panes):
+            return (panes,)
+        case CountWindows():
+            return ()
+        case _:
+            return None
 
 
 def add_cogroup(
