@@ -51,9 +51,7 @@ def batches(draw: st.DrawFn, kind: str) -> Batch:
 
 @given(data=st.data(), names=st.lists(st.sampled_from(["a", "b"]), max_size=2))
 @pytest.mark.parametrize("kind", PANES)
-def test_the_epochs_that_are_left_close_the_same_panes_after_the_same_records(
-    kind: str, data: Any, names: list[str]
-) -> None:
+def test_fewer_epochs_close_the_same_panes_after_the_same_records(kind: str, data: Any, names: list[str]) -> None:
     batch = data.draw(batches(kind))
     partitions = [PANES[kind][0]] * len(names)
     fewer = FewerEpochs(partitions).of(batch)

@@ -12,7 +12,7 @@ _PARTITIONERS = "tests/test_partitioners.py"
 _PACING = "tests/engine/test_poll_pacing.py"
 _JSON = "tests/connectors/test_json_values.py"
 _FEWER = "tests/engine/test_fewer_epochs.py"
-_SAME_PANES = f"{_FEWER}::test_the_epochs_that_are_left_close_the_same_panes_after_the_same_records"
+_SAME_PANES = f"{_FEWER}::test_fewer_epochs_close_the_same_panes_after_the_same_records"
 
 EXCHANGE_BUGS = [
     Bug(
