@@ -9,7 +9,7 @@ import linecache
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache, partial
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from malflow.words import did_you_mean, resembling
@@ -19,6 +19,7 @@ __all__ = [
     "deferred",
     "may_end_without_return",
     "misspelt",
+    "reads_only",
     "returns_nothing",
     "takes",
 ]
@@ -31,6 +32,15 @@ _OTHER_HOOKS = frozenset(
 _ALIKE = 0.75
 """The least likeness of a method to a hook, stricter than for names in messages. A lower one takes methods with names
 of their own for misspelt hooks, a higher one misses typing errors."""
+
+_DEFERRED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""The flags of code that runs only after the call."""
+
+_IN_FRAMES = frozenset({"locals", "vars", "dir", "eval", "exec"})
+"""Functions that see all local variables."""
+
+_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+"""The instructions that load one local variable, by versions of Python."""
 
 _ELSEWHERE = {
     **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),
@@ -180,6 +190,33 @@ _NEVER = ("NoReturn", "Never")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def reads_only(function: Any, attribute: str) -> bool:
+    """Whether a function, by its bytecode, reads one attribute of its first argument and uses it for nothing else.
+
+    >>> reads_only(lambda msg: msg.value["town"], "value"), reads_only(lambda msg: (msg.key, msg.value), "value")
+    (True, False)
+    """
+    if type(function) is not FunctionType or _IN_FRAMES.intersection(function.__code__.co_names):
+        return False
+    code = function.__code__
+    if not code.co_argcount or code.co_flags & _DEFERRED or code.co_varnames[0] in code.co_cellvars:
+        return False
+    argument, read = code.co_varnames[0], False
+    for instruction in dis.get_instructions(code):
+        if read and (not instruction.opname.startswith("LOAD_ATTR") or instruction.argval != attribute):
+            return False
+        uses = "_FAST" in instruction.opname and _names(instruction.argval, argument)
+        if uses and instruction.opname not in _LOADS:
+            return False
+        read = uses
+    return not read
+
+
+def _names(used: Any, name: str) -> bool:
+    """Whether an instruction uses a local variable; from Python 3.13 on, one may use two of them."""
+    return name in used if isinstance(used, tuple) else used == name
 
 
 def returns_nothing(function: Any) -> bool:

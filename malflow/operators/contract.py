@@ -11,6 +11,7 @@ from operator import length_hint
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
+from malflow.callables import reads_only
 from malflow.diagnostics import operator_error
 from malflow.durations import Duration
 from malflow.event_time.tick import Tick
@@ -270,6 +271,7 @@ class Operator:
     """Decides about records at which the user's function fails; None if a failure ends the run. Read once a batch."""
     calls = 0
     """The greatest number of simultaneous calls to an external system since a worker last set it to zero."""
+    _looked_at: tuple[Any, bool] | None = None
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:
         self.context = context
@@ -394,6 +396,8 @@ class Operator:
             TypeError: if checks are on and the function kept the view.
         """
         view: DataMessage[Any, Any, Any] = DataMessage(NoKey, None, None)
+        if not self.context.debug and self._looks_at_values(function):
+            return [function(view) for view.value in rest]
         if batch.keys is None:
             answers = [function(view) for view.value, view.timestamp in zip(rest, batch.timestamps, strict=True)]
         else:
@@ -404,6 +408,12 @@ class Operator:
         if self.context.debug:
             check_not_kept(view)
         return answers
+
+    def _looks_at_values(self, function: Callable[[Any], Any]) -> bool:
+        """Whether a function of a message reads nothing of it but the value; key and timestamp need not be set then."""
+        if self._looked_at is None or self._looked_at[0] is not function:
+            self._looked_at = function, reads_only(function, "value")
+        return self._looked_at[1]
 
 
 def overridden(logic: object, method: str, base: type) -> Callable[..., Any] | None:

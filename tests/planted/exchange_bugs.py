@@ -16,6 +16,14 @@ _SAME_PANES = f"{_FEWER}::test_fewer_epochs_close_the_same_panes_after_the_same_
 
 EXCHANGE_BUGS = [
     Bug(
+        "a function that passes its message on is taken for one that reads only the value",
+        "only attributes are looked at",
+        "callables.py",
+        '        if read and (not instruction.opname.startswith("LOAD_ATTR") or instruction.argval != attribute):\n',
+        '        if read and instruction.opname.startswith("LOAD_ATTR") and instruction.argval != attribute:\n',
+        ("tests/streams/test_reads_of_values.py",),
+    ),
+    Bug(
         "the epoch that closes a pane is dropped for a later one",
         "only the distance counts",
         "operators/epochs/fewer.py",
