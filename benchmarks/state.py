@@ -27,7 +27,7 @@ from state_parts.table_flows import measure_flows
 from tables import print_table
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, RestoreOptions, read_state

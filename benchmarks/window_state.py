@@ -19,7 +19,7 @@ from typing import Any
 from tables import print_table
 
 from malflow import DataMessage, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot.codecs.contract import PickleCodec

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, Generic, Literal, NamedTuple
 
 from malflow.names import written_as
 from malflow.type_parameters import K, T, V
 
-__all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType", "TableChange"]
+__all__ = ["MAX", "MIN", "DataMessage", "MaxTime", "MinTime", "NoKey", "NoKeyType", "TableChange", "Timing"]
 
 
 @written_as("malflow.DataMessage")
@@ -133,3 +134,30 @@ MIN: Final = MinTime()
 
 MAX: Final = MaxTime()
 """After every timestamp, of any type. The epoch (watermark) `MAX` ends a stream."""
+
+
+class Timing(Enum):
+    """When a result was emitted, relative to its window.
+
+    Attributes:
+        FINAL: when it was complete; for a window, at the epoch that closed it.
+        EARLY: while the window was still open; a later result replaces it.
+        LATE: after it closed, since a late record was added; it replaces the earlier results.
+        END: at the end of the input, before it was due: the window was still open, or a pattern still waited for an
+            absence. It is provisional: a run that resumes with more input emits another one.
+    """
+
+    __module__ = "malflow.windows"  # where users import it, and snapshots name it; importing that takes long
+    FINAL = "FINAL"
+    EARLY = "EARLY"
+    LATE = "LATE"
+    END = "END"
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @classmethod
+    def of(cls, result: object) -> Timing:
+        """Return the timing of a result of a window, a pattern or a join; `FINAL` for results without one."""
+        timing = getattr(result, "timing", cls.FINAL)
+        return timing if isinstance(timing, cls) else cls.FINAL

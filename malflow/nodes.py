@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from malflow.event_time.panes import Fitting, Panes
 from malflow.failures import OnError
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
-from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.states.kinds import StateKind
+
+if TYPE_CHECKING:
+    from malflow.operators.windows.local_aggregate import LocalAggregate
 
 __all__ = [
     "LETTERS_OUTPUT",

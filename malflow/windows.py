@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 from fractions import Fraction
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -18,6 +17,7 @@ from malflow.checks import check_whole_number
 from malflow.durations import as_length
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
+from malflow.message import Timing
 from malflow.words import short_repr
 
 __all__ = [
@@ -40,32 +40,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _WEEK = timedelta(weeks=1)
-
-
-class Timing(Enum):
-    """When a result was emitted, relative to its window.
-
-    Attributes:
-        FINAL: when it was complete; for a window, at the epoch that closed it.
-        EARLY: while the window was still open; a later result replaces it.
-        LATE: after it closed, since a late record was added; it replaces the earlier results.
-        END: at the end of the input, before it was due: the window was still open, or a pattern still waited for an
-            absence. It is provisional: a run that resumes with more input emits another one.
-    """
-
-    FINAL = "FINAL"
-    EARLY = "EARLY"
-    LATE = "LATE"
-    END = "END"
-
-    def __repr__(self) -> str:
-        return self.name
-
-    @classmethod
-    def of(cls, result: object) -> Timing:
-        """Return the timing of a result of a window, a pattern or a join; `FINAL` for results without one."""
-        timing = getattr(result, "timing", cls.FINAL)
-        return timing if isinstance(timing, cls) else cls.FINAL
 
 
 class WindowResult(NamedTuple, Generic[R, T]):

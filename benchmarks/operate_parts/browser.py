@@ -13,7 +13,7 @@ from typing import Any
 from tables import print_table
 
 from malflow.drawing import compact_document
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.streams.stream import StreamProvider
 from tests.serve.browser.jobs import large

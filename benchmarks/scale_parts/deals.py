@@ -6,9 +6,10 @@ import random
 from collections import Counter
 from statistics import median
 
+from malflow.engine.compiler import compile_graph
 from malflow.engine.parts.dealing import deal
 from malflow.engine.parts.places import held_parts
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.partitioners import rendezvous_select
 from malflow.sources import StatefulSource

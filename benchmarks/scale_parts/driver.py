@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.errors import StoreError

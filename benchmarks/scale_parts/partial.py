@@ -11,7 +11,7 @@ from typing import Any
 from workloads.spark_flow import Forget, Numbers, NumbersPartition, key_of, measure_dataflow
 
 from malflow import StreamProvider, agg, limit_out_of_orderness
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph
 from malflow.operators.windows.time_windows import WindowAggregate

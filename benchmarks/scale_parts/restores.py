@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from malflow import SingleThreadRuntime, SparkRuntime, StreamProvider, rendezvous_select
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.events import RunStarted, TickFinished
 from malflow.graph import Graph

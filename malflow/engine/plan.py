@@ -1,17 +1,14 @@
-"""Compiles a graph to a program: stages, and the channels between them."""
+"""A program: the operators of a dataflow in stages, and the channels between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from malflow.engine.policies import check_policies, replaced
 from malflow.errors import GraphError
-from malflow.failures import OnError, Retry
-from malflow.graph import Graph, stages_of
+from malflow.failures import OnError
 from malflow.nodes import (
-    LETTERS_OUTPUT,
     EpochsNode,
     ExchangeNode,
     KeyNode,
@@ -27,11 +24,13 @@ from malflow.nodes import (
 )
 from malflow.operators.contract import Counts
 from malflow.operators.failures.guard import GUARD_COUNTS
-from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.sinks.contract import is_resumable
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
+
+if TYPE_CHECKING:
+    from malflow.operators.windows.local_aggregate import LocalAggregate
 
 __all__ = [
     "Channel",
@@ -39,12 +38,12 @@ __all__ = [
     "Stage",
     "Step",
     "check_not_input",
-    "compile_graph",
     "epoch_groups",
     "epochs_along",
     "key_of_count",
     "keys_of_given",
     "meetings",
+    "written_files",
 ]
 
 
@@ -127,19 +126,6 @@ class Program:
         """Return the policy of an operator for failed records; None if every failure ends the run."""
         policy = None if node.on_error is None else self.policies.get(node.name, node.on_error)
         return None if policy is None or policy.never_passes else policy
-
-    def with_policies(
-        self,
-        policies: Mapping[str, OnError],
-        default: OnError | None = None,
-        retries: Mapping[str, Retry] = MappingProxyType({}),
-    ) -> Program:
-        """Return the program with other policies for failed records: see `malflow.engine.policies.replaced`.
-
-        Raises:
-            GraphError: if there is no such operator, or it can't have a policy or a retry.
-        """
-        return replace(self, **replaced(self.vertices, policies, default, retries)._asdict())
 
     def counts(self, node: Node) -> Counts:
         """Return the counters and gauges of an operator."""
@@ -287,105 +273,11 @@ def epoch_groups(program: Program) -> list[frozenset[str]]:
     return [frozenset(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
-def compile_graph(graph: Graph) -> Program:
-    """Complete a graph and cut it into stages, by `malflow.graph.stages_of`.
-
-    Raises:
-        GraphError: if the graph can't be completed.
-    """
-    graph.close()
-    vertices = tuple(graph.vertices)
-    _check_targets(vertices)
-    check_policies(vertices)
-    levels = stages_of(vertices)
-    channels = _channels(vertices, levels)
-    stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
-    return Program(vertices, stages, channels)
-
-
-def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:
-    """Return the edges that lead to a later stage, numbered in the order of their targets."""
-    telling = _telling(vertices)
-    edges = (
-        (port, target, edge)
-        for target, vertex in enumerate(vertices)
-        for edge, port in enumerate(vertex.inputs)
-        if levels[port.vertex] < levels[target]
-    )
-    return tuple(
-        Channel(
-            number,
-            port,
-            target,
-            edge,
-            _partitioner(vertices[target].node),
-            vertices[target].node.name,
-            _fields_read(vertices, target),
-            _local_of(vertices, target),
-            telling[target],
-        )
-        for number, (port, target, edge) in enumerate(edges)
-    )
-
-
-def _telling(vertices: Sequence[Vertex]) -> list[TellsBy]:
-    """Return, for each vertex, the partitions of time by which it, or an operator after it, tells epochs apart."""
-    telling = [vertex.node.tells_by for vertex in vertices]
-    for index, vertex in reversed([*enumerate(vertices)]):
-        passed = () if isinstance(vertex.node, TimestampsNode) else telling[index]  # new timestamps end epochs
-        for port in vertex.inputs if passed != () else ():
-            before = telling[port.vertex]
-            both = None if passed is None or before is None else {id(it): it for it in (*before, *passed)}
-            telling[port.vertex] = None if both is None else tuple(both.values())
-    return telling
-
-
-def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:
-    """Return the fields that all readers of an exchange need; None if one of them needs whole values."""
-    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
-    fields: dict[str, None] = {}
-    for node in readers:
-        if not isinstance(node, StatefulNode) or node.reads is None:
-            return None
-        fields |= dict.fromkeys(node.reads)
-    return tuple(fields) if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
-
-
-def _local_of(vertices: tuple[Vertex, ...], exchange: int) -> Callable[[], LocalAggregate] | None:
-    """Return a function that makes the aggregation of an exchange's records, if it may precede the exchange.
-
-    The order of records must be that of their senders: by epochs downstream, records without epochs are taken in turn.
-    """
-    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
-    if len(readers) != 1 or not isinstance(readers[0], StatefulNode) or _is_timed(vertices, exchange):
-        return None
-    return readers[0].local if _partitioner(vertices[exchange].node) is rendezvous_select else None
-
-
 def _keys_placed_by(vertex: Vertex) -> Partitioner | None:
     """Return the partitioner that an operator relies on to find a key's records on one worker."""
     if vertex.has_letters:
         return None
     return vertex.node.placement if isinstance(vertex.node, EpochsNode) else vertex.node.placed_by
-
-
-def _partitioner(node: Node) -> Partitioner | None:
-    return node.partitioner if isinstance(node, ExchangeNode) else None
-
-
-def _check_targets(vertices: tuple[Vertex, ...]) -> None:
-    """Check that no two sinks write to the same file."""
-    taken: dict[str, tuple[str, object]] = {}
-    for vertex, impl, target in _targets(vertices):
-        name = vertex.node.name
-        other, holder = taken.setdefault(target, (name, impl))
-        if holder is not impl:
-            raise GraphError(
-                f"sinks '{other}' and '{name}' both write to '{target}'; use a separate file for each, or merge their "
-                "streams by .union() and write them with one sink",
-                operator=name,
-                location=vertex.location,
-            )
 
 
 def check_not_input(program: Program, parts: Mapping[str, Iterable[object]]) -> None:
@@ -395,7 +287,7 @@ def check_not_input(program: Program, parts: Mapping[str, Iterable[object]]) -> 
         program: the program.
         parts: the parts of each source.
     """
-    targets = {target: vertex for vertex, _, target in _targets(program.vertices)}
+    targets = {target: vertex for vertex, _, target in written_files(program.vertices)}
     for source, listed in parts.items():
         for part in listed if targets else ():
             if isinstance(part, str) and part in targets:
@@ -407,52 +299,10 @@ def check_not_input(program: Program, parts: Mapping[str, Iterable[object]]) -> 
                 )
 
 
-def _targets(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]:
+def written_files(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, str]]:
     """Yield the resumable sinks that write to a file, with the file."""
     for vertex in vertices:
         impl = vertex.node.sink.impl if isinstance(vertex.node, SinkNode) else None
         target = getattr(impl, "target", None)
         if is_resumable(impl) and isinstance(target, str):
             yield vertex, impl, target
-
-
-def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: tuple[Channel, ...]) -> Stage:
-    outputs = tuple(channel for channel in channels if levels[channel.source.vertex] == level)
-    inputs = tuple(channel for channel in channels if levels[channel.target] == level)
-    members = [index for index in range(len(vertices)) if levels[index] == level]
-    return Stage(tuple(_step(vertices, levels, index, outputs) for index in members), inputs, outputs)
-
-
-def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: tuple[Channel, ...]) -> Step:
-    *ports, letters = [Port(index, output) for output in (*range(vertices[index].node.outputs), LETTERS_OUTPUT)]
-    consumers = {
-        output: tuple(
-            (target, edge)
-            for target, vertex in enumerate(vertices)
-            for edge, port in enumerate(vertex.inputs)
-            if port == output and levels[target] == levels[index]
-        )
-        for output in (*ports, letters)
-    }
-    leaving = {
-        port: tuple(channel.number for channel in outputs if channel.source == port) for port in (*ports, letters)
-    }
-    return Step(
-        index,
-        max(1, len(vertices[index].inputs)),
-        _is_timed(vertices, index),
-        tuple(consumers[port] for port in ports),
-        tuple(leaving[port] for port in ports),
-        consumers[letters],
-        leaving[letters],
-    )
-
-
-def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:
-    reached = {index}
-    for target, vertex in enumerate(vertices):
-        if any(port.vertex in reached for port in vertex.inputs):
-            if vertex.node.issues_epochs:
-                return True
-            reached.add(target)
-    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from malflow.checks import check_whole_number
 from malflow.engine.parts.dealing import deal, redeal, with_listed, with_new
@@ -14,7 +14,6 @@ from malflow.engine.parts.places import PartPlaces, Parts, Place, Redeal, held_p
 from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States, stored_once
-from malflow.engine.states.loading import loaded
 from malflow.engine.states.rescale import check_placed, reroute
 from malflow.engine.worker import Worker
 from malflow.errors import release_all
@@ -25,9 +24,11 @@ from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Running, Waiting, merge_held
 from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.records.batch import Batch
-from malflow.snapshot.persistence import RestoredState
 from malflow.states.keyed import Delta, StateDelta
 from malflow.states.paned import OperatorState
+
+if TYPE_CHECKING:
+    from malflow.engine.states.loading import Loaded
 
 __all__ = ["Exchange", "Sent", "Workers", "raised_epochs"]
 
@@ -89,18 +90,8 @@ class Workers:
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
-    def load(self, restored: RestoredState) -> None:
-        """Load the state of a run with any number of workers; called before `open`.
-
-        Args:
-            restored: the content of a snapshot, without positions that belong to no worker; states that the program
-                does not have are dropped.
-
-        Raises:
-            SnapshotError: if a state can't be moved to its key's worker, or migrated to its current version.
-            OperatorError: if a migration or a partitioner fails, or an unfinished part is gone.
-        """
-        found = loaded(self._program, self.listed, restored, self.parallelism)
+    def load(self, found: Loaded) -> None:
+        """Load the states of a snapshot before `open`: see `malflow.engine.states.loading.load_into`."""
         self.parts = found.parts
         self.discovered.update(found.discovered)
         for worker in self._workers:

@@ -15,14 +15,13 @@ from malflow.callables import reads_only
 from malflow.diagnostics import operator_error
 from malflow.durations import Duration
 from malflow.event_time.tick import Tick
-from malflow.message import DataMessage, NoKey
+from malflow.message import DataMessage, NoKey, Timing
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.partitioners import Partitioner, check_key
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import OperatorState
 from malflow.type_parameters import VO, K, S, T, V
-from malflow.windows import Timing
 from malflow.words import short_repr
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from malflow.errors import OperatorError, failures, settled_failures
-from malflow.message import MAX, DataMessage
+from malflow.message import MAX, DataMessage, Timing
 from malflow.operators.contract import Operator, OperatorContext, Output, StatelessLogic, overridden
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import attempt, without
 from malflow.operators.waiting import Waiting
 from malflow.partitioners import stable_hash
 from malflow.records.batch import Batch
-from malflow.windows import Timing
 from malflow.words import short_repr
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from malflow.windows import Timing
+from malflow.message import Timing
 from malflow.words import did_you_mean
 
 __all__ = ["BEFORE", "ORDINAL", "STEP", "TIME", "VALUE", "EndMatch", "Event", "Match", "Node", "SoFar"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.state_queries import check_unit, window_results, windows_node
 from malflow.engine.state_specs import hidden_id, specs_of
 from malflow.engine.states.migration import migrated, migrations

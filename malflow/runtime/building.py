@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from malflow import drawing
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph, with_policies
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.runtime.options import check_build
 from malflow.streams.stream import KeyedStream, Stream, StreamProvider
@@ -37,7 +38,7 @@ def built(build_dataflow: Callable[[StreamProvider], object]) -> Program:
         raise
     program = compile_graph(graph)
     if graph.policies or graph.retries or graph.default_policy is not None:
-        program = program.with_policies(graph.policies, graph.default_policy, graph.retries)
+        program = with_policies(program, graph.policies, graph.default_policy, graph.retries)
     return program
 
 

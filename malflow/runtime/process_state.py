@@ -21,14 +21,19 @@ from malflow.failures import stops_if
 
 __all__ = [
     "BROKEN_PIPE",
+    "handle_stops",
     "handling",
     "rarer_collections",
     "signals_stop",
+    "stops_blocked",
     "take_signal",
 ]
 
 BROKEN_PIPE = 128 + 13
 """The exit code of a program that SIGPIPE has ended."""
+
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+"""The signals that stop a run: the coordinator handles them."""
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object]
 
@@ -75,6 +80,26 @@ def handling(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
     finally:
         for it in reversed(taken):
             _give_back(it)
+
+
+@contextmanager
+def stops_blocked() -> Iterator[None]:
+    """Block SIGINT and SIGTERM in this thread and in processes that it launches, until these handle them.
+
+    A new interpreter would die of a signal to the whole process group.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def handle_stops(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle the signals that `stops_blocked` has blocked, in the new process; its children have the usual handlers."""
+    for number, usual in zip(STOPS, (signal.default_int_handler, signal.SIG_DFL), strict=True):
+        take_signal(number, handler, usual)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def _give_back(taken: _Taken) -> None:

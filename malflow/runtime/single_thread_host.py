@@ -15,6 +15,7 @@ from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_queries import Outcome, Question, copies, find
 from malflow.engine.state_specs import OldStates, states_of
+from malflow.engine.states.loading import load_into
 from malflow.engine.taps import Tapping, Taps
 from malflow.engine.workers import Workers
 from malflow.errors import MalflowError
@@ -84,7 +85,7 @@ class SingleThreadHost:
         if self._debug:
             self._recount = Recount(restored)
         states, positions = self._sinks.split(restored.states)
-        self._workers.load(replace(restored, states=states))
+        load_into(self._workers, self._program, replace(restored, states=states))
         return positions
 
     def open(self, tick: int) -> None:

@@ -12,6 +12,7 @@ from malflow.engine.parts.places import Parts, Place, only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
+from malflow.engine.states.loading import load_into
 from malflow.engine.ticks import Ticks, first_limit
 from malflow.engine.workers import Workers
 from malflow.errors import release_all
@@ -87,7 +88,8 @@ class DrivenRun(Workers):
         """Load the state of a run after a tick; see `Workers.load`."""
         self.sinks.restore(states)
         ours = {name: it for name, it in states.items() if name not in self.sinks.names}
-        self.load(RestoredState(0, tick, parallelism, ours, dict(versions), dict(placements)))
+        restored = RestoredState(0, tick, parallelism, ours, dict(versions), dict(placements))
+        load_into(self, self._program, restored)
         self.ticks.place(self.parts)
         self.ticks.number = tick
 

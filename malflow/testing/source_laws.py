@@ -13,7 +13,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from malflow.checks import checked_wait
 from malflow.connectors.by_name import Connection
 from malflow.durations import Duration
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.operators.hosting.parts import list_parts
 from malflow.operators.hosting.reader import lag_of, offers_own

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from fsspec.implementations.memory import MemoryFileSystem
 
+from malflow.engine.compiler import compile_graph
 from malflow.engine.idle_epochs import QuietSources
 from malflow.engine.parts.places import PartPlaces
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.state_specs import hidden_id
 from malflow.engine.ticks import RunClock
 from malflow.failures import DeadLetter, Replay

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, Failure, GraphError, OnError, OperatorError, SingleThreadRuntime, StreamProvider, agg
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph, with_policies
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
@@ -124,7 +125,7 @@ def windows(stream: Any) -> Any:
 
 
 def test_other_policies_replace_those_of_the_code() -> None:
-    changed = program(windows).with_policies({"number": OnError("fail")}, default=OnError("skip"))
+    changed = with_policies(program(windows), {"number": OnError("fail")}, default=OnError("skip"))
     found = {vertex.node.name: changed.policy(vertex.node) for vertex in changed.vertices}
     assert found == {
         "items": None,
@@ -147,4 +148,4 @@ def test_other_policies_replace_those_of_the_code() -> None:
 )
 def test_an_operator_without_a_guarded_form_is_refused(name: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
-        program(windows).with_policies({name: OnError("skip")})
+        with_policies(program(windows), {name: OnError("skip")})

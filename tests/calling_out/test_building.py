@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from malflow import Breaker, GraphError, Rate, Retry, StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.records.batch import BATCH_SIZE
 from malflow.sinks import VecSink

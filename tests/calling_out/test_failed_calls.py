@@ -26,7 +26,7 @@ from malflow import (
     SingleThreadRuntime,
     StreamProvider,
 )
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph, with_policies
 from malflow.failures import Replayed
 from malflow.graph import Graph
 from malflow.sinks import VecSink
@@ -336,7 +336,7 @@ def test_a_configuration_gives_calls_a_policy() -> None:
     program = compile_graph(graph)
     (node,) = [vertex.node for vertex in program.vertices if vertex.node.name == "call"]
     assert program.policy(node) is None
-    changed = program.with_policies({"call": OnError("skip")})
+    changed = with_policies(program, {"call": OnError("skip")})
     assert changed.policy(node) == OnError("skip")
     assert set(changed.counts(node).counters) > set(program.counts(node).counters)
 

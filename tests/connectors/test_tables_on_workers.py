@@ -23,7 +23,8 @@ from malflow.connectors.postgres import PostgresSink
 from malflow.connectors.redis import RedisSink
 from malflow.connectors.sql import SqlSink
 from malflow.engine import sink_transactions
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import SinkTransactions
 from malflow.graph import Graph
 from malflow.runtime.transport.pickling import dumps_by_value

@@ -11,7 +11,7 @@ import pytest
 import malflow
 from malflow import GraphError, StreamProvider, agg, drawing, limit_out_of_orderness
 from malflow.drawing.picture import picture_of
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.patterns import step
 from malflow.sinks import VecSink

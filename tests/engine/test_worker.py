@@ -11,7 +11,8 @@ from typing import Any
 
 import cloudpickle
 
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
 from malflow.event_time.tick import Tick
 from malflow.graph import Graph

@@ -33,7 +33,7 @@ from malflow import (
     limit_out_of_orderness,
     rendezvous_select,
 )
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.runtime.spark.runtime import SparkRuntime

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.state_specs import states_of
 from malflow.graph import Graph
 from malflow.states.keyed import KeyedState

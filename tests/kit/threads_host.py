@@ -19,6 +19,7 @@ from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates, states_of
+from malflow.engine.states.loading import load_into
 from malflow.engine.worker import Worker
 from malflow.engine.workers import Workers
 from malflow.errors import QueryError, release_all
@@ -76,7 +77,7 @@ class ThreadsHost:
 
     def load(self, restored: RestoredState) -> OldStates:
         states, positions = self._sinks.split(restored.states)
-        self._workers.load(replace(restored, states=states))
+        load_into(self._workers, self._program, replace(restored, states=states))
         return positions
 
     def open(self, tick: int) -> None:

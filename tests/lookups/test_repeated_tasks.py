@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.lookups import LookupTable
 from malflow.sinks import VecSink

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 MANY = """
 import os, resource, socket, sys, time
 from malflow.errors import RunFailed
-from malflow.runtime.processes.links import Link, wait_for
-from malflow.runtime.processes.starting import receive_link, start_all
+from malflow.runtime.processes.links import Link, receive_link, wait_for
+from malflow.runtime.processes.starting import start_all
 
 COUNT, FILES, NOBODY, dying = 16, 100, 65_534, int(sys.argv[1])
 if os.geteuid() == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from malflow import MAX, OperatorError, SingleThreadRuntime, StreamProvider, limit_out_of_orderness
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.nodes import ExchangeNode
 from malflow.operators.contract import OperatorContext

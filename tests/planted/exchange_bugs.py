@@ -50,7 +50,7 @@ EXCHANGE_BUGS = [
     Bug(
         "only the first operator after an exchange tells epochs apart",
         "one stage too few",
-        "engine/plan.py",
+        "engine/compiler.py",
         "            telling[port.vertex] = None if both is None else tuple(both.values())\n",
         "            telling[port.vertex] = telling[index] if isinstance(vertex.node, StatefulNode) else before\n",
         (f"{_FEWER}::test_each_program_gets_the_epochs_that_it_tells_apart",),
@@ -114,7 +114,7 @@ EXCHANGE_BUGS = [
     Bug(
         "a second reader lacks its fields",
         "the last one counts",
-        "engine/plan.py",
+        "engine/compiler.py",
         "        fields |= dict.fromkeys(node.reads)\n",
         "        fields = dict.fromkeys(node.reads)\n",
         (_FIELDS,),
@@ -122,7 +122,7 @@ EXCHANGE_BUGS = [
     Bug(
         "an operator that needs whole values gets some fields",
         "readers of another kind are skipped",
-        "engine/plan.py",
+        "engine/compiler.py",
         "            return None\n        fields |=",
         "            continue\n        fields |=",
         (_FIELDS,),

@@ -79,7 +79,7 @@ PARTIAL_BUGS = [
     Bug(
         "another reader of an exchange gets accumulators",
         "one reader can merge them",
-        "engine/plan.py",
+        "engine/compiler.py",
         "    if len(readers) != 1 or ",
         "    if ",
         (f"{_LOCAL}::test_whoever_sees_single_records_gets_them",),

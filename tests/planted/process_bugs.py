@@ -45,7 +45,7 @@ PROCESS_BUGS = [
     Bug(
         "a snapshot that fails takes its changes with it",
         "the next snapshot has only what is new",
-        "runtime/processes/snapshots.py",
+        "runtime/processes/worker_snapshots.py",
         "[*(() if command.full else self._unwritten), changes]",
         "[changes]",
         (_FAILED,),
@@ -53,7 +53,7 @@ PROCESS_BUGS = [
     Bug(
         "a failed snapshot counts as durable",
         "the end of a snapshot is taken for its success",
-        "runtime/processes/snapshots.py",
+        "runtime/processes/worker_snapshots.py",
         "        if snapshot is not None:\n            self._unwritten",
         "        if tick:\n            self._unwritten",
         (_FAILED,),

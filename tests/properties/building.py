@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from malflow import DataMessage, NoKey, OnError, Retry, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.state_specs import states_of
 from malflow.failures import ErrorPolicy
 from malflow.graph import Graph

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from malflow import StreamProvider, agg
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.queries import StateAnswer

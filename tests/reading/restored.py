@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from malflow import StreamProvider
+from malflow.engine.compiler import compile_graph
 from malflow.engine.parts.places import PartPlaces
-from malflow.engine.plan import compile_graph
 from malflow.engine.state_specs import placement_of, specs_of, states_of
+from malflow.engine.states.loading import load_into
 from malflow.engine.workers import Workers
 from malflow.graph import Graph
 from malflow.snapshot import FsspecBackend, read_state
@@ -41,7 +42,7 @@ def restored_states(
     workers = Workers(program, parallelism=parallelism, tracked=False)
     sinks = {spec.name for spec in states_of(program) if spec.kind is StateKind.SINK}
     states = {name: by_worker for name, by_worker in restored.states.items() if name not in sinks}
-    workers.load(replace(restored, states=states))
+    load_into(workers, program, replace(restored, states=states))
     found: dict[str, dict[int, Any]] = {}
     for (worker, name), state in workers.states().items():
         found.setdefault(name, {})[worker] = state

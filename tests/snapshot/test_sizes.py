@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from malflow import MultiProcessRuntime, SingleThreadRuntime, StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend, StateSize

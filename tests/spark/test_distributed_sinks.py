@@ -27,7 +27,8 @@ from malflow.connectors.lost_output import SinkFileError
 from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.staging import sink as staging
 from malflow.engine import sink_transactions
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import SinkTransactions
 from malflow.errors import RunFailed
 from malflow.graph import Graph

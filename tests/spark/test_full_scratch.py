@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from malflow import StreamProvider
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.errors import StoreError
 from malflow.graph import Graph
 from malflow.runtime.spark import sinks as seal_task

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from malflow import StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.errors import FencedError
 from malflow.graph import Graph
 from malflow.runtime import owners

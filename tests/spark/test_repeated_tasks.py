@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from malflow import OnError, Retry, StreamProvider
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.graph import Graph
 from malflow.runtime.spark.tasks import stage_output
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from malflow import StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.runtime.spark.tasks import live_workers as worker_cache
 from malflow.runtime.spark.tasks.live_workers import ReleaseTask

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, SnapshotError, SparkRuntime, StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.states.rescale import KeyRoute
 from malflow.errors import SnapshotCorrupt, StoreError
 from malflow.graph import Graph

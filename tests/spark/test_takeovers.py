@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, SparkRuntime, StatefulLogic, StreamProvider
 from malflow.connectors.files import lines
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.worker import Worker
 from malflow.graph import Graph
 from malflow.runtime.spark.changelog.changelog import RUNS, Changelog

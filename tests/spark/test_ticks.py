@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from malflow import DataMessage, StatefulLogic, StreamProvider, rendezvous_select
-from malflow.engine.plan import Program, compile_graph
+from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.worker import Worker

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from malflow import FencedError, GraphError, OperatorError, SingleThreadRuntime, SnapshotError, StreamProvider
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.engine.sinks import RunSinks
 from malflow.errors import StoreError
 from malflow.graph import Graph

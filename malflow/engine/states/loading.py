@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from malflow.diagnostics import operator_error
 from malflow.engine.parts.dealing import redeal
@@ -28,6 +28,9 @@ from malflow.snapshot.persistence import RestoredState
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
 from malflow.words import plural
+
+if TYPE_CHECKING:
+    from malflow.engine.workers import Workers
 
 __all__ = [
     "Loaded",
@@ -211,6 +214,21 @@ def check_manifest_facts(program: Program, restored: RestoredState, parallelism:
     found = obstacles(program, restored.versions, restored.keys, restored.placements, restored.parallelism, parallelism)
     for _, error in found:
         raise error
+
+
+def load_into(workers: Workers, program: Program, restored: RestoredState) -> None:
+    """Load the state of a run with any number of workers, before they are opened.
+
+    Args:
+        workers: the workers.
+        program: their program.
+        restored: the content of a snapshot, without positions that belong to no worker.
+
+    Raises:
+        SnapshotError: as `loaded`.
+        OperatorError: as `loaded`.
+    """
+    workers.load(loaded(program, workers.listed, restored, workers.parallelism))
 
 
 # Idea: a chain of functions over data, so a plan shows the same result that a start would load.

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.errors import OperatorError
-from malflow.message import MIN
+from malflow.message import MIN, Timing
 from malflow.operators.columns import Results
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import INPUTS, Frontiers
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import BATCH_SIZE, Batch
-from malflow.windows import Timing
 from malflow.words import short_repr
 
 __all__ = ["LEFT", "RIGHT", "EndPair", "JoinOperator", "migrated_values"]

@@ -13,7 +13,7 @@ from malflow.aggregators.fuse import compile_kernel
 from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures, settled_failures
-from malflow.message import MAX, DataMessage
+from malflow.message import MAX, DataMessage, Timing
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import SparesStates, completed, without
@@ -22,7 +22,6 @@ from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.apart import UNCHANGING, apart
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
-from malflow.windows import Timing
 from malflow.words import error_text, short_repr
 
 __all__ = [

@@ -11,7 +11,7 @@ from malflow.durations import Duration
 from malflow.errors import failures, settled_failures
 from malflow.event_time.tick import Tick
 from malflow.event_time.timers import Timers
-from malflow.message import MAX, DataMessage
+from malflow.message import MAX, DataMessage, Timing
 from malflow.operators.contract import OperatorContext, StatefulLogic, overridden
 from malflow.operators.epochs.frontiers import REACHED, ReachedEpoch
 from malflow.operators.epochs.timestamps import is_fixed, is_moment
@@ -20,7 +20,6 @@ from malflow.operators.keyed.stateful import StatefulOp, StateOutput
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState, StatesView
-from malflow.windows import Timing
 from malflow.words import short_repr
 
 __all__ = [

@@ -22,7 +22,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NoReturn
 
-from malflow.runtime.processes.starting import connected_sockets, handle_stops, launched, stops_blocked
+from malflow.runtime.process_state import handle_stops, stops_blocked
+from malflow.runtime.processes.starting import connected_sockets, launched
 
 __all__ = ["fork", "serve"]
 

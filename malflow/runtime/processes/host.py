@@ -21,6 +21,7 @@ from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates, States
+from malflow.engine.states.loading import load_into
 from malflow.engine.workers import Workers, raised_epochs
 from malflow.errors import RunFailed, release_all
 from malflow.event_time.tick import Tick
@@ -91,13 +92,16 @@ class ProcessesHost:
         self._most = options.most
         self._tracked = options.persistence.is_enabled
         self._debug = options.debug
-        self._pool: Pool | None = None
         self._tick = 0
         self._written: Future[int] | None = None
         self._captures = ProcessCaptures(program, sinks, is_in_memory=options.keeps_in_memory)
-        self._held: Workers | None = self._made(options.workers, None)
+        self._pool: Pool | None = self._new_pool(min(options.most, options.workers))
+        try:
+            self._held: Workers | None = self._made(options.workers, None)
+        except BaseException as error:
+            self._close_pool(error)
+            raise
         self._note(self._held)
-        check_not_input(program, self.listed)
 
     def _made(
         self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None, parts: Parts | None = None
@@ -125,7 +129,7 @@ class ProcessesHost:
         if self._held is None:
             raise RunFailed("the run has begun")
         states, positions = self._sinks.split(restored.states)
-        self._held.load(replace(restored, states=states))
+        load_into(self._held, self._program, replace(restored, states=states))
         self.parts = self._held.parts
         return positions
 
@@ -167,14 +171,17 @@ class ProcessesHost:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             _raise_first(pool.close(None))
+        self._pool = pool = self._new_pool(count)
+        return pool
+
+    def _new_pool(self, count: int) -> Pool:
         levels, disabled, filters, here = levels_of_loggers(), logging_disabled(), pickled_filters(), Surroundings()
-        self._pool = Pool(
+        return Pool(
             count,
             self._launch,
             lambda number: Setup(self._pickled, number, self._tracked, self._debug, levels, disabled, filters, here),
             self._named_workers,
         )
-        return self._pool
 
     @property
     def _owners(self) -> list[int]:
@@ -331,12 +338,16 @@ class ProcessesHost:
 
     def close(self, error: BaseException | None) -> None:
         """End the processes, and close the sinks in this one; add errors as notes to `error`."""
-        pool, self._pool = self._pool, None
         writers = (writer.close for writer in self._sinks.writers)
-        ends = () if pool is None else (lambda: _raise_first(pool.close(error)),)
-        release_all((*ends, *writers), error)
+        release_all((partial(self._close_pool, error), *writers), error)
+
+    def _close_pool(self, error: BaseException | None) -> None:
+        pool, self._pool = self._pool, None
         if pool is not None:
-            self._sinks.note_reader(is_gone=pool.reader_is_gone)
+            try:
+                release_all((lambda: _raise_first(pool.close(error)),), error)
+            finally:
+                self._sinks.note_reader(is_gone=pool.reader_is_gone)
 
 
 def pickled_program(program: Program) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
-__all__ = ["Link", "wait_for"]
+__all__ = ["Link", "receive_link", "wait_for"]
 
 _HEAD = Struct("<Q")
 """The head of a frame: the number of its bytes."""
@@ -167,3 +167,16 @@ def _serve(selector: selectors.BaseSelector, link: Link, events: int) -> None:
 
 def _interest(link: Link) -> int:
     return selectors.EVENT_READ | (selectors.EVENT_WRITE if link.is_sending else 0)
+
+
+def receive_link(end: socket.socket) -> Link:
+    """Receive the socket to another process, and confirm it.
+
+    Raises:
+        EOFError, ConnectionError: if the coordinator is gone.
+    """
+    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+    if not descriptors:
+        raise EOFError
+    end.sendall(b"r")
+    return Link(socket.socket(fileno=descriptors[0]))

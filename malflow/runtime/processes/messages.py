@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from malflow.engine.parts.places import Parts, Place
 from malflow.engine.reports import Report
@@ -12,12 +12,14 @@ from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
 from malflow.operators.waiting import OperatorTime, Waiting
 from malflow.runtime.transport.chunks import Chunk
-from malflow.runtime.transport.states import PackedQuestion
 from malflow.runtime.transport.surroundings import Surroundings
-from malflow.snapshot.codecs.contract import Codec
-from malflow.snapshot.codecs.shapes import Finding
-from malflow.snapshot.protocol.commit import DataWriter
-from malflow.snapshot.protocol.manifest import FileEntry
+
+if TYPE_CHECKING:
+    from malflow.runtime.transport.states import PackedQuestion
+    from malflow.snapshot.codecs.contract import Codec
+    from malflow.snapshot.codecs.shapes import Finding
+    from malflow.snapshot.protocol.commit import DataWriter
+    from malflow.snapshot.protocol.manifest import FileEntry
 
 __all__ = [
     "CHECK_MOVES",
@@ -59,8 +61,7 @@ A_co = TypeVar("A_co", covariant=True)
 # Answers of a worker process
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(NamedTuple):
     """The outcome of a tick.
 
     Attributes:
@@ -72,8 +73,7 @@ class Ticked:
     output: Sequence[tuple[int, Chunk]]
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(NamedTuple):
     """The changes since the last snapshot.
 
     Attributes:
@@ -89,8 +89,7 @@ class Captured:
     is_full: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(NamedTuple):
     """All state of a process.
 
     Attributes:
@@ -102,8 +101,7 @@ class Gathered:
     finished: Mapping[int, Mapping[str, Collection[Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(NamedTuple):
     """The workers of a process are closed, and the process ends.
 
     Attributes:
@@ -305,8 +303,7 @@ CLOSE: Final[Ask[Closed]] = Ask("close")
 # From a worker process
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """A command was executed.
 
     Attributes:
@@ -316,8 +313,7 @@ class Done:
     answer: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """A command has failed.
 
     Attributes:
@@ -327,8 +323,7 @@ class Failed:
     error: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PeerLost:
+class PeerLost(NamedTuple):
     """A tick can't end, since another process has closed its end.
 
     Attributes:
@@ -338,8 +333,7 @@ class PeerLost:
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """A log record of a worker process.
 
     Attributes:
@@ -349,8 +343,7 @@ class Logged:
     record: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """Text that was printed in a worker process.
 
     Attributes:
@@ -362,8 +355,7 @@ class Printed:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(NamedTuple):
     """A warning of a worker process.
 
     Attributes:
@@ -384,8 +376,7 @@ Reply: TypeAlias = Done | Failed | PeerLost | Logged | Printed | Warned
 # Between the threads that write snapshots
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFiles:
+class WriteFiles(NamedTuple):
     """Write the data files of the last `Capture`.
 
     Attributes:
@@ -400,8 +391,7 @@ class WriteFiles:
     base: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class WrittenFiles(NamedTuple):
     """The outcome of `WriteFiles`.
 
     Attributes:

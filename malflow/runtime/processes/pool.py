@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from malflow.errors import RunFailed
@@ -37,9 +39,12 @@ _LOOK = 1.0
 
 _Expected: TypeAlias = dict[StartedProcess, Reply | None]
 
+_Started: TypeAlias = tuple[Sequence[StartedProcess], int]
+"""The processes, and a file descriptor to close after they have ended."""
+
 
 class Pool:
-    """The worker processes of a run.
+    """The worker processes of a run, started in the background: they import their program while this process reads on.
 
     Args:
         count: the number of processes.
@@ -49,9 +54,6 @@ class Pool:
 
     Attributes:
         reader_is_gone: whether the reader of what the processes print has exited (a broken pipe).
-
-    Raises:
-        RunFailed: if a process can't be started.
     """
 
     reader_is_gone = False
@@ -59,10 +61,32 @@ class Pool:
     def __init__(
         self, count: int, launch: Launch, setup: Callable[[int], Setup], name_workers: Callable[[int], str]
     ) -> None:
-        self.processes, self._life = start_all(count, launch)
         self._name_workers = name_workers
-        for it in self.processes:
-            it.link.send(pickle.dumps(setup(it.number), 5))
+        self._start: Future[_Started] = Future()
+        frames = [pickle.dumps(setup(number), 5) for number in range(count)]  # with the settings of this thread
+        threading.Thread(target=self._begin, args=(launch, frames), name="malflow-start", daemon=True).start()
+
+    def _begin(self, launch: Launch, frames: Sequence[bytes]) -> None:
+        """Start the processes, and send each its program."""
+        try:
+            started = start_all(len(frames), launch)
+        except BaseException as error:  # noqa: BLE001 - the run raises it
+            self._start.set_exception(error)
+            return
+        links = [process.link for process in started[0]]
+        for link, frame in zip(links, frames, strict=True):
+            link.send(frame)
+        wait_for(links, lambda: not any(link.is_sending for link in links))
+        self._start.set_result(started)
+
+    @property
+    def processes(self) -> Sequence[StartedProcess]:
+        """The processes, in the order of their numbers; waits until they have started.
+
+        Raises:
+            RunFailed: if a process can't be started.
+        """
+        return self._start.result()[0]
 
     def ask_all(self, command: Message[A]) -> list[A]:
         """Send a command to all processes, and return their answers.
@@ -134,12 +158,15 @@ class Pool:
         Args:
             error: the error that ended the run, if any; processes that are busy are killed then.
         """
+        if self._start.exception() is not None:
+            return []  # nothing has started
+        processes, life = self._start.result()
         try:
             return self._closed(error)
         finally:
-            for it in self.processes:
+            for it in processes:
                 it.close()
-            os.close(self._life)
+            os.close(life)
 
     def _closed(self, error: BaseException | None) -> list[Exception]:
         seconds = None if error is None else _REST if isinstance(error, Exception) else _AT_ONCE

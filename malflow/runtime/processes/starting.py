@@ -13,41 +13,34 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from subprocess import TimeoutExpired
-from types import FrameType
 from typing import Final, Protocol, TypeAlias
 
 from malflow.errors import RunFailed
-from malflow.runtime.process_state import take_signal
+from malflow.runtime.process_state import stops_blocked
 from malflow.runtime.processes.links import Link
 
 __all__ = [
-    "STOPS",
     "Launch",
     "Launched",
     "StartedProcess",
     "above_standard_streams",
     "connected_sockets",
     "flags_of_interpreter",
-    "handle_stops",
     "launched",
-    "receive_link",
     "spawn",
     "start_all",
-    "stops_blocked",
 ]
-
-STOPS: Final = (signal.SIGINT, signal.SIGTERM)
-"""The signals that stop a run: the coordinator handles them."""
 
 _STANDARD: Final = (0, 1, 2)
 """The file descriptors of the standard streams."""
 
 _PROGRAM = """
-import json, sys
+import gc, json, sys
+gc.disable()  # until the program is loaded: imports leave little garbage
 sys.path[:], numbers = json.loads(sys.argv[1])
 from malflow.runtime.processes.worker_process import main
 main(*numbers)
@@ -112,26 +105,6 @@ def connected_sockets() -> tuple[socket.socket, socket.socket]:
     """Return two sockets that are connected with each other, for a new process."""
     one, other = (socket.socket(fileno=above_standard_streams(it.detach())) for it in socket.socketpair())
     return one, other
-
-
-@contextmanager
-def stops_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in this thread and in processes that it launches, until these handle them.
-
-    A new interpreter would die of a signal to the whole process group.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def handle_stops(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle the signals that `stops_blocked` has blocked, in the new process; its children have the usual handlers."""
-    for number, usual in zip(STOPS, (signal.default_int_handler, signal.SIG_DFL), strict=True):
-        take_signal(number, handler, usual)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def flags_of_interpreter() -> list[str]:
@@ -293,7 +266,7 @@ def _send_link(ends: _Ends, link: socket.socket) -> None:
 
 
 def _wait_until_received(ends: _Ends, count: int) -> None:
-    """Wait until a process has confirmed some sockets, see `receive_link`."""
+    """Wait until a process has confirmed some sockets, see `malflow.runtime.processes.links.receive_link`."""
     process, control, _ = ends
     while count:
         try:
@@ -308,19 +281,6 @@ def _wait_until_received(ends: _Ends, count: int) -> None:
 def _ended_early(process: Launched) -> RunFailed:
     process.wait()
     return RunFailed(f"worker process {process.pid} {_end_of(process.returncode)} while it was started")
-
-
-def receive_link(end: socket.socket) -> Link:
-    """Receive the socket to another process, and confirm it.
-
-    Raises:
-        EOFError, ConnectionError: if the coordinator is gone.
-    """
-    _, descriptors, _, _ = socket.recv_fds(end, 1, 1)
-    if not descriptors:
-        raise EOFError
-    end.sendall(b"r")
-    return Link(socket.socket(fileno=descriptors[0]))
 
 
 def _end(process: Launched) -> None:

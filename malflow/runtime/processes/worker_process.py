@@ -12,9 +12,8 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from malflow.engine.parts.discovery import Confirmations
 from malflow.engine.parts.places import Place
@@ -23,10 +22,10 @@ from malflow.engine.reports import Report
 from malflow.engine.state_specs import kept_versions
 from malflow.engine.workers import Workers
 from malflow.errors import GraphError, MalflowError, RunFailed, own_process
-from malflow.runtime.process_state import rarer_collections
+from malflow.runtime.process_state import handle_stops, rarer_collections
 from malflow.runtime.processes.exchange import PeerExchange, PeerIsGone, TickAborted
 from malflow.runtime.processes.forwarding import finish_lines, forward_all, install_filters
-from malflow.runtime.processes.links import Link, wait_for
+from malflow.runtime.processes.links import Link, receive_link, wait_for
 from malflow.runtime.processes.messages import (
     CLOSE,
     AddParts,
@@ -49,17 +48,20 @@ from malflow.runtime.processes.messages import (
     Setup,
     Ticked,
 )
-from malflow.runtime.processes.snapshots import WorkerSnapshots
-from malflow.runtime.processes.starting import handle_stops, receive_link
 from malflow.runtime.transport.chunks import ChunkBuffer
 from malflow.runtime.transport.error_pickles import dumps_error
 from malflow.runtime.transport.pickling import dumps, dumps_by_value, load_states, missing_module
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.runtime.transport.sink_proxies import collected
-from malflow.runtime.transport.states import answered, dumps_state
 from malflow.words import error_line
 
+if TYPE_CHECKING:
+    from malflow.runtime.processes.worker_snapshots import WorkerSnapshots
+
 __all__ = ["main"]
+
+_CLOSE: Final = dumps(CLOSE)
+"""The frame of the last command."""
 
 _WATCH_SECONDS = 0.5
 """How often a worker process checks that its parent is the same."""
@@ -83,7 +85,7 @@ def main(control: int, files: int, life: int, peers: int) -> None:
         links = [receive_link(end) for _ in range(peers)]
     except (EOFError, ConnectionError):  # the coordinator is gone
         os._exit(1)
-    WorkerProcess(Link(end), links, Connection(files)).run()
+    WorkerProcess(Link(end), links, files).run()
 
 
 def _end_with(life: int) -> None:
@@ -126,16 +128,16 @@ class WorkerProcess:
     Args:
         control: the link to the coordinator.
         peers: the links to the other processes, in the order of their numbers.
-        files: the connection on which data files are commissioned.
+        files: the descriptor of the connection on which data files are commissioned.
     """
 
-    def __init__(self, control: Link, peers: list[Link], files: Connection) -> None:
+    def __init__(self, control: Link, peers: list[Link], files: int) -> None:
         self._control = control
         self._links = peers
         self._files = files
         self._workers: Workers | None = None
         self._program: Program | None = None
-        self._is_ready = False
+        self._problem: MalflowError | None = None
         self._exchange: PeerExchange | None = None
         self._snapshots: WorkerSnapshots | None = None
         self._confirmations = Confirmations(lambda: self._hosted.sources)
@@ -158,6 +160,7 @@ class WorkerProcess:
             setup: Setup = pickle.loads(self._next())  # noqa: S301 - of this run
             self._setup = setup
             forward_all(setup, self._tell, lambda: ", ".join(map(str, self._mine)) or "?")
+            self._get_ready()
             with rarer_collections():
                 while not self._is_over(self._next()):
                     pass
@@ -182,8 +185,7 @@ class WorkerProcess:
         """Execute a command and reply; return whether it was the last one."""
         command: Message[Any] | None = None
         try:
-            self._get_ready()
-            command = load_states(bytes(frame), _states_in)
+            command = self._command_in(frame)
             reply = dumps(Done(self._actions[type(command)](command)))
         except TickAborted:
             return False
@@ -192,26 +194,37 @@ class WorkerProcess:
         except MalflowError as error:
             reply = dumps(Failed(dumps_error(error)))
         except BaseException as error:  # noqa: BLE001 - the coordinator reports it
-            failed = RunFailed(f"a worker process has failed: {error_line(error)}")
-            failed.__cause__ = error
-            reply = dumps(Failed(dumps_error(failed)))
+            reply = dumps(Failed(dumps_error(_failure(error))))
         self._control.send(reply)
         return command == CLOSE
 
-    def _get_ready(self) -> None:
-        """Load the script's classes and the program before the first command: its states may be of these classes.
+    def _command_in(self, frame: bytearray) -> Message[Any]:
+        if self._problem is not None and frame != _CLOSE:
+            raise self._problem
+        command: Message[Any] = load_states(bytes(frame), _states_in)
+        return command
 
-        Raises:
-            GraphError: if they can't be loaded.
+    def _get_ready(self) -> None:
+        """Load the script's classes and the program, before the first command: its states may be of these classes.
+
+        The coordinator reads the snapshot meanwhile. It gets an error as the reply to its first command.
         """
-        if self._is_ready:
-            return
-        self._is_ready = True  # if it fails, the only command that follows is to close
         setup = self._setup
-        setup.surroundings.install()
-        self._program = _loaded_program(setup.program)
-        install_filters(setup.filters)
-        _leave_imports_out()
+        try:
+            setup.surroundings.install()
+            self._program = _loaded_program(setup.program)
+            install_filters(setup.filters)
+            _leave_imports_out()
+        except MalflowError as error:
+            self._problem = error
+        except BaseException as error:  # noqa: BLE001 - the coordinator reports it
+            self._problem = _failure(error)
+
+    @property
+    def _loaded(self) -> Program:
+        if self._program is None:
+            raise RunFailed("the worker process has no program")
+        return self._program
 
     @property
     def _hosted(self) -> Workers:
@@ -243,9 +256,7 @@ class WorkerProcess:
 
     def _begin(self, command: Begin) -> frozenset[Place]:
         """Make workers with their states, open them, and return the live places."""
-        setup, program = self._setup, self._program
-        if program is None:
-            raise RunFailed("the worker process has no program")
+        setup, program = self._setup, self._loaded
         self._mine = [worker for worker, process in enumerate(command.owners) if process == setup.process]
         self._workers = workers = Workers(
             program,
@@ -261,9 +272,10 @@ class WorkerProcess:
         self._exchange = PeerExchange(
             dict(zip(peers, self._links, strict=True)), self._control, command.owners, setup.process, debug=setup.debug
         )
-        if self._snapshots is None:
-            self._snapshots = WorkerSnapshots(self._files, kept_versions(program), debug=setup.debug and setup.tracked)
-        self._snapshots.begin(workers)
+        if self._snapshots is None and setup.debug and setup.tracked:
+            self._snapshots = self._made_snapshots()
+        if self._snapshots is not None:
+            self._snapshots.begin(workers)
         workers.open()
         self._confirmations.note(command.tick)
         return workers.live
@@ -277,9 +289,9 @@ class WorkerProcess:
             self._hosted.check_gone(name, parts)
 
     def _answer(self, command: AskQuestions) -> list[dict[int, bytes]]:
-        program, stages = self._program, self._hosted.stages
-        if program is None:
-            raise RunFailed("the worker process has no workers yet")
+        from malflow.runtime.transport.states import answered  # noqa: PLC0415 - most runs are asked nothing
+
+        program, stages = self._loaded, self._hosted.stages
         return [
             {
                 worker.worker_id: answered(program, worker, asked)
@@ -307,16 +319,27 @@ class WorkerProcess:
             source.states_to_move(dumps_by_value)
 
     def _states(self) -> dict[tuple[int, str], bytes]:
+        from malflow.runtime.transport.states import dumps_state  # noqa: PLC0415 - for a rescale
+
         states = self._hosted.states_to_move(dumps_by_value)
         return {place: dumps_state(place[1], state) for place, state in states.items()}
 
     def _continue_ticks(self, command: ContinueTicks) -> tuple[frozenset[Place], list[Report]]:
         return self._hosted.live, self._hosted.make_up_ticks(command.finished)
 
+    def _made_snapshots(self) -> WorkerSnapshots:
+        from multiprocessing.connection import Connection  # noqa: PLC0415 - not before the first snapshot
+
+        from malflow.runtime.processes.worker_snapshots import WorkerSnapshots  # noqa: PLC0415 - as above
+
+        debug = self._setup.debug and self._setup.tracked
+        return WorkerSnapshots(Connection(self._files), kept_versions(self._loaded), debug=debug)
+
     def _capture(self, command: Capture) -> Captured:
+        workers = self._hosted
         if self._snapshots is None:
-            raise RunFailed("the worker process has no workers yet")
-        captured = self._snapshots.capture(self._hosted, command)
+            self._snapshots = self._made_snapshots()
+        captured = self._snapshots.capture(workers, command)
         self._confirmations.note(command.tick)
         return captured
 
@@ -358,6 +381,13 @@ def _states_in(command: Any) -> Mapping[str, Mapping[Any, Any]]:
     return {name: state for states in by_worker.values() for name, state in states.items()}
 
 
+def _failure(error: BaseException) -> RunFailed:
+    """Return the error for a failure of malflow, or of user code outside of operators."""
+    failed = RunFailed(f"a worker process has failed: {error_line(error)}")
+    failed.__cause__ = error
+    return failed
+
+
 class _CoordinatorIsGone(Exception):
     """The coordinator's process has ended, or has closed its end."""
 
@@ -377,6 +407,9 @@ def _loaded_program(data: bytes) -> Program:
 
 
 def _leave_imports_out() -> None:
-    """Exclude everything imported so far from later garbage collections."""
-    gc.collect()
+    """Exclude everything imported so far from garbage collections, which begin now.
+
+    A collection before it would take a tenth of the start. Imports leave 0.3 MB of garbage.
+    """
     gc.freeze()
+    gc.enable()

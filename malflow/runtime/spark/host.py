@@ -20,6 +20,7 @@ from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates
+from malflow.engine.states.loading import load_into
 from malflow.engine.states.rescale import keyed_by_parts
 from malflow.engine.workers import Workers
 from malflow.errors import RunFailed
@@ -139,7 +140,7 @@ class SparkHost:
             raise RunFailed("the run has begun")
         self._move = move = self._moves.of_snapshot(restored, self.parallelism, self.listed)
         states, positions = self._sinks.split(self._moves.small_states(restored, move.told()))
-        workers.load(replace(restored, states=states, stored=None))
+        load_into(workers, self._program, replace(restored, states=states, stored=None))
         self.parts = workers.parts
         moved = any(worker.states.deltas() for stage in workers.stages for worker in stage)
         self._durable = restored.tick

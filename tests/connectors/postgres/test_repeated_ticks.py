@@ -9,7 +9,7 @@ import pytest
 
 from malflow import StreamProvider
 from malflow.connectors.postgres import PostgresChanges, PostgresSource
-from malflow.engine.plan import compile_graph
+from malflow.engine.compiler import compile_graph
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import NoPersistence

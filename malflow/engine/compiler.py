@@ -1,21 +1,179 @@
-"""Policies for failed records: checks of the code's, and the ones that replace them."""
+"""Compiles a graph to a program of stages, and sets policies for failed records: checks of the code's, and others.
+
+A worker never needs this module, nor the graph: its process does not import them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from types import MappingProxyType
 
+from malflow.engine.plan import Channel, Program, Stage, Step, written_files
 from malflow.errors import GraphError
 from malflow.failures import OnError, Retry
-from malflow.nodes import LETTERS_OUTPUT, Node, SinkNode, SourceNode, StatelessNode, Vertex
+from malflow.graph import Graph, stages_of
+from malflow.nodes import (
+    LETTERS_OUTPUT,
+    ExchangeNode,
+    Node,
+    Port,
+    SinkNode,
+    SourceNode,
+    StatefulNode,
+    StatelessNode,
+    TellsBy,
+    TimestampsNode,
+    Vertex,
+)
 from malflow.operators.calls.calling_out import CallingOut
+from malflow.operators.windows.local_aggregate import LocalAggregate
+from malflow.partitioners import Partitioner, rendezvous_select
 from malflow.words import did_you_mean
 
-__all__ = ["check_policies", "replaced"]
+__all__ = ["compile_graph", "with_policies"]
 
 
-def check_policies(vertices: Sequence[Vertex]) -> None:
+def compile_graph(graph: Graph) -> Program:
+    """Complete a graph and cut it into stages, by `malflow.graph.stages_of`.
+
+    Raises:
+        GraphError: if the graph can't be completed.
+    """
+    graph.close()
+    vertices = tuple(graph.vertices)
+    _check_targets(vertices)
+    _check_policies(vertices)
+    levels = stages_of(vertices)
+    channels = _channels(vertices, levels)
+    stages = tuple(_stage(vertices, levels, level, channels) for level in range(max(levels, default=-1) + 1))
+    return Program(vertices, stages, channels)
+
+
+def _channels(vertices: tuple[Vertex, ...], levels: list[int]) -> tuple[Channel, ...]:
+    """Return the edges that lead to a later stage, numbered in the order of their targets."""
+    telling = _telling(vertices)
+    edges = (
+        (port, target, edge)
+        for target, vertex in enumerate(vertices)
+        for edge, port in enumerate(vertex.inputs)
+        if levels[port.vertex] < levels[target]
+    )
+    return tuple(
+        Channel(
+            number,
+            port,
+            target,
+            edge,
+            _partitioner(vertices[target].node),
+            vertices[target].node.name,
+            _fields_read(vertices, target),
+            _local_of(vertices, target),
+            telling[target],
+        )
+        for number, (port, target, edge) in enumerate(edges)
+    )
+
+
+def _telling(vertices: Sequence[Vertex]) -> list[TellsBy]:
+    """Return, for each vertex, the partitions of time by which it, or an operator after it, tells epochs apart."""
+    telling = [vertex.node.tells_by for vertex in vertices]
+    for index, vertex in reversed([*enumerate(vertices)]):
+        passed = () if isinstance(vertex.node, TimestampsNode) else telling[index]  # new timestamps end epochs
+        for port in vertex.inputs if passed != () else ():
+            before = telling[port.vertex]
+            both = None if passed is None or before is None else {id(it): it for it in (*before, *passed)}
+            telling[port.vertex] = None if both is None else tuple(both.values())
+    return telling
+
+
+def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:
+    """Return the fields that all readers of an exchange need; None if one of them needs whole values."""
+    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
+    fields: dict[str, None] = {}
+    for node in readers:
+        if not isinstance(node, StatefulNode) or node.reads is None:
+            return None
+        fields |= dict.fromkeys(node.reads)
+    return tuple(fields) if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
+
+
+def _local_of(vertices: tuple[Vertex, ...], exchange: int) -> Callable[[], LocalAggregate] | None:
+    """Return a function that makes the aggregation of an exchange's records, if it may precede the exchange.
+
+    The order of records must be that of their senders: by epochs downstream, records without epochs are taken in turn.
+    """
+    readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
+    if len(readers) != 1 or not isinstance(readers[0], StatefulNode) or _is_timed(vertices, exchange):
+        return None
+    return readers[0].local if _partitioner(vertices[exchange].node) is rendezvous_select else None
+
+
+def _partitioner(node: Node) -> Partitioner | None:
+    return node.partitioner if isinstance(node, ExchangeNode) else None
+
+
+def _check_targets(vertices: tuple[Vertex, ...]) -> None:
+    """Check that no two sinks write to the same file."""
+    taken: dict[str, tuple[str, object]] = {}
+    for vertex, impl, target in written_files(vertices):
+        name = vertex.node.name
+        other, holder = taken.setdefault(target, (name, impl))
+        if holder is not impl:
+            raise GraphError(
+                f"sinks '{other}' and '{name}' both write to '{target}'; use a separate file for each, or merge their "
+                "streams by .union() and write them with one sink",
+                operator=name,
+                location=vertex.location,
+            )
+
+
+def _stage(vertices: tuple[Vertex, ...], levels: list[int], level: int, channels: tuple[Channel, ...]) -> Stage:
+    outputs = tuple(channel for channel in channels if levels[channel.source.vertex] == level)
+    inputs = tuple(channel for channel in channels if levels[channel.target] == level)
+    members = [index for index in range(len(vertices)) if levels[index] == level]
+    return Stage(tuple(_step(vertices, levels, index, outputs) for index in members), inputs, outputs)
+
+
+def _step(vertices: tuple[Vertex, ...], levels: list[int], index: int, outputs: tuple[Channel, ...]) -> Step:
+    *ports, letters = [Port(index, output) for output in (*range(vertices[index].node.outputs), LETTERS_OUTPUT)]
+    consumers = {
+        output: tuple(
+            (target, edge)
+            for target, vertex in enumerate(vertices)
+            for edge, port in enumerate(vertex.inputs)
+            if port == output and levels[target] == levels[index]
+        )
+        for output in (*ports, letters)
+    }
+    leaving = {
+        port: tuple(channel.number for channel in outputs if channel.source == port) for port in (*ports, letters)
+    }
+    return Step(
+        index,
+        max(1, len(vertices[index].inputs)),
+        _is_timed(vertices, index),
+        tuple(consumers[port] for port in ports),
+        tuple(leaving[port] for port in ports),
+        consumers[letters],
+        leaving[letters],
+    )
+
+
+def _is_timed(vertices: tuple[Vertex, ...], index: int) -> bool:
+    reached = {index}
+    for target, vertex in enumerate(vertices):
+        if any(port.vertex in reached for port in vertex.inputs):
+            if vertex.node.issues_epochs:
+                return True
+            reached.add(target)
+    return False
+
+
+# Policies
+
+
+def _check_policies(vertices: Sequence[Vertex]) -> None:
     """Check the policies of the code."""
     for vertex in _letter_readers(vertices):
         if vertex.node.on_error is not None and vertex.node.on_error.may_keep:
@@ -82,28 +240,16 @@ def _no_parking(vertex: Vertex, taken: Collection[str]) -> GraphError | None:
     return GraphError(message, operator=name, location=vertex.location)
 
 
-class Replaced(NamedTuple):
-    """A program's operators with other policies.
-
-    Attributes:
-        vertices: the operators. A source has its policy in its node, and a call its retry.
-        policies: the policies, by operator, that replace the policies of the code.
-    """
-
-    vertices: tuple[Vertex, ...]
-    policies: dict[str, OnError]
-
-
-def replaced(
-    vertices: Sequence[Vertex],
+def with_policies(
+    program: Program,
     policies: Mapping[str, OnError],
-    default: OnError | None,
-    retries: Mapping[str, Retry],
-) -> Replaced:
-    """Replace the policies of a program's operators.
+    default: OnError | None = None,
+    retries: Mapping[str, Retry] = MappingProxyType({}),
+) -> Program:
+    """Return a program with other policies for failed records.
 
     Args:
-        vertices: the operators.
+        program: the program.
         policies: the policies by operator; they precede the policies of the code.
         default: the policy of all other operators that have the policy to fail in the code; None leaves them. With
             ``"park"``, operators without keys that an exchange has distributed keep dead letters.
@@ -112,6 +258,7 @@ def replaced(
     Raises:
         GraphError: if there is no such operator, or it can't have a policy or a retry.
     """
+    vertices = program.vertices
     nodes = [vertex.node for vertex in vertices]
     guarded = {node.name: node.on_error for node in nodes if node.on_error is not None}
     calling = {node.name for node in nodes if _calls_out(node)}.intersection(retries)
@@ -144,7 +291,7 @@ def replaced(
     for name, held in guarded.items():
         if name not in calling and (retry := retries.get(name, held.retry)) is not None:
             chosen[name] = _with_retry(name, chosen.get(name, held), retry)
-    return Replaced(tuple(_set(vertex, chosen, retries) for vertex in vertices), chosen)
+    return replace(program, vertices=tuple(_set(it, chosen, retries) for it in vertices), policies=chosen)
 
 
 def _writes_letters(vertex: Vertex, of_letters: Collection[str]) -> bool:
