@@ -1,11 +1,12 @@
 """Measure worker processes beside one thread and bytewax's processes, with their start, idle ticks and memory.
 
 pip install 'malflow[bench,processes]'
-python benchmarks/processes.py [--rounds 5] [--records N] [--only a,b,c,d,e,f,start,ticks] [--kafka localhost:9092]
+python benchmarks/processes.py [--rounds 5] [--records N] [--only a,b,c,d,e,f,g,h,start,ticks] [--kafka localhost:9092]
 
 Each run of each peer is a process of its own. Rates count from the moment when all its processes are ready to open the
-source to the last result in any, so they leave the start of processes out. (c) needs malflow[kafka] and a server, where
-it makes topics, and leaves them. (e) and (f) read files with names drawn at random in each run. There are no snapshots.
+source to the last result in any, so they leave the start of processes out. (c) and (g) need malflow[kafka] and a
+server, where they make topics, and leave them. (e), (f) and (h) read files with names drawn at random in each run, (h)
+also of drawn sizes. There are no snapshots.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple, TypeVar
 
-from process_parts.inputs import FILES, PARTS, drawn_names, topics_of, write_files
+from process_parts.inputs import FILES, PARTITIONS, PARTS, drawn_names, topics_of, write_files, write_uneven_files
 from process_parts.marks import Memory
 from tables import print_table
 
@@ -95,8 +96,10 @@ JOBS = {
     "d": Job("20 us a record", 150_000, 1, 1.8),
     "e": Job("4 files of text by functions", 1_000_000, 4, 1.3),
     "f": Job("4 files of text by fields", 1_000_000, 4, 1.3),
+    "g": Job("12 partitions of Kafka by functions", 1_000_000, 4, 1.3),
+    "h": Job("200 uneven files by functions", 1_000_000, 4, 1.5),
 }
-_DRAWN = ("e", "f")
+_DRAWN = ("e", "f", "h")
 """The jobs that read files with names drawn at random in each round."""
 
 SECTIONS = (*JOBS, "start", "ticks")
@@ -116,7 +119,7 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=7, help="how many runs measure the start")
     parser.add_argument("--ticks", type=int, default=60, help="how many ticks without records are measured")
     parser.add_argument("--processes", type=int, default=4, help="the most worker processes for starts and ticks")
-    parser.add_argument("--kafka", default="localhost:9092", help="the broker's address, for (c)")
+    parser.add_argument("--kafka", default="localhost:9092", help="the broker's address, for (c) and (g)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
@@ -211,9 +214,11 @@ def _source(letter: str, records: int, folder: str, servers: str) -> Any:
     if letter == "b" or letter in _DRAWN:
         path = Path(folder, str(records))
         path.mkdir()
+        if letter == "h":
+            return write_uneven_files(str(path), records)
         return write_files(str(path), records, FILES if letter in _DRAWN else PARTS)
-    if letter == "c":
-        return (servers, *topics_of(servers, records))
+    if letter in ("c", "g"):
+        return (servers, *topics_of(servers, records, PARTS if letter == "c" else PARTITIONS))
     return _loops() if letter == "d" else None
 
 

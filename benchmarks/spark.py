@@ -1,8 +1,10 @@
 """Measure the runtime on Spark beside PySpark's own operators, bytewax, a plain loop, and an empty query.
 
 python benchmarks/spark.py [--rounds 3] [--seconds 10] [--warm-up 10] [--only sums,latency] [--plot benchmarks/plots]
+                           [--beside FOLDER]
 
-Each run of each peer is a process of its own, with a session of its own.
+Each run of each peer is a process of its own, with a session of its own. With --beside, parts are also read by another
+version of malflow, which is in that folder.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from operator import truediv
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from tables import print_table
 from workloads.measured import Measured
 
-SECTIONS = ("sums", "windows", "latency", "growth")
+SECTIONS = ("sums", "windows", "latency", "growth", "parts")
 KEYS = (1_000, 100_000)
 IN_SPARK = (
     "transformWithStateInPandas",
@@ -53,6 +56,10 @@ WINDOW_TARGETS = {"window()": 3.0, "applyInPandasWithState": 8.0}
 GROWING_WORKERS = (1, 2, 4, 8)
 GROWING_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 CORES = 2
+CLUSTER_WORKERS, CLUSTER_PARTS = 4, 16
+CLUSTER = f"local-cluster[{CLUSTER_WORKERS},1,1024]"
+"""The cluster on which parts are dealt. Its executors share the cores of the machine."""
+
 LONG_TICK = 8.0
 """Seconds of a trigger: of ticks that long half is for polling."""
 _TOLD = 4_000
@@ -60,12 +67,23 @@ _TOLD = 4_000
 
 
 class Case(NamedTuple):
-    """A case that one child process measures."""
+    """A case that one child process measures.
+
+    Attributes:
+        peer: what is measured.
+        keys: the number of keys.
+        workers: the number of workers.
+        batch: the records of a batch, or 0.
+        names: the names of the parts, in a cluster.
+        version: the folder of another version of malflow.
+    """
 
     peer: str
     keys: int = 1_000
     workers: int = CORES
     batch: int = 0
+    names: Sequence[str] = ()
+    version: str = ""
 
 
 def main() -> None:
@@ -79,6 +97,7 @@ def main() -> None:
     parser.add_argument("--batches", type=_numbers, help="records a batch to try PySpark's operators with")
     parser.add_argument("--growing-workers", type=_numbers, default=GROWING_WORKERS, help="of the growth")
     parser.add_argument("--growing-keys", type=_numbers, default=GROWING_KEYS, help="of the growth")
+    parser.add_argument("--beside", type=Path, help="folder of another version of malflow, for parts")
     parser.add_argument("--plot", type=Path, help="folder for the plot; needs matplotlib")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -93,6 +112,8 @@ def main() -> None:
     if "latency" in only:
         bench.latency()
     costs = bench.growth() if "growth" in only else {}
+    if "parts" in only:
+        bench.parts()
     if options.plot is not None:
         from plots import plot_spark  # noqa: PLC0415 - an extra
 
@@ -119,6 +140,10 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
         if case.peer == "bytewax":
             return asdict(process_peers.measure_bytewax(case.keys, case.batch, warm_up, seconds))
         return asdict(process_peers.measure_loop(case.keys, 1 if case.peer == "loop" else CORES, warm_up, seconds))
+    if case.peer == "parts":
+        from workloads import spark_parts  # noqa: PLC0415 - as above
+
+        return asdict(spark_parts.measure_parts(case.keys, case.names, case.workers, warm_up, seconds))
     from workloads import spark_flow, spark_peers  # noqa: PLC0415 - as above
 
     session = _own_session() if case.peer in OWN else spark_peers.make_session(CORES)
@@ -230,6 +255,28 @@ class Bench:
             )
         return costs
 
+    def parts(self) -> None:
+        """Read parts with names drawn in each round, in a cluster; beside another version if there is one."""
+        beside = self._options.beside
+        versions = {"malflow": ""} | ({} if beside is None else {"the other version": str(beside)})
+        found: dict[str, list[Measured]] = {version: [] for version in versions}
+        for turn in range(self._rounds):
+            names = [uuid4().hex for _ in range(CLUSTER_PARTS)]
+            for version in [*versions][:: -1 if turn % 2 else 1]:
+                case = Case("parts", KEYS[0], CLUSTER_WORKERS, names=names, version=versions[version])
+                found[version].append(self._measured(case))
+        print(f"\nrunning sum of {CLUSTER_PARTS} parts with drawn names, {CLUSTER}, a snapshot each second; medians\n")
+        rows = [
+            (
+                version,
+                *_growth_row(KEYS[0], its)[1:],
+                f"{median(map(truediv, _rates(found['malflow']), _rates(its))):.2f}",
+            )
+            for version, its in found.items()
+        ]
+        columns = ("version", "records/s", "ns a record", "CPU ns a record", "s a tick", "snapshots", "malflow / it")
+        print_table(columns, rows)
+
     def _sizes(self, peer: str, keys: int) -> Sequence[int]:
         if peer not in IN_SPARK:
             return BATCHES[peer]
@@ -249,7 +296,7 @@ class Bench:
 
     def _measured(self, case: Case) -> Measured:
         measured = Measured(**self._child(case))
-        print(f"{case}: {measured.rate:,.0f} records/s", file=sys.stderr, flush=True)
+        print(f"{case._replace(names=())}: {measured.rate:,.0f} records/s", file=sys.stderr, flush=True)
         return measured
 
     def _child(self, case: Case) -> Any:
@@ -258,8 +305,8 @@ class Bench:
         command = [sys.executable, __file__, "--one", json.dumps(case)]
         command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
         here = str(Path(__file__).parent)
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        master = f"--conf spark.master=local[{CORES},4] pyspark-shell"
+        path = os.pathsep.join(filter(None, (case.version, here, os.environ.get("PYTHONPATH"))))
+        master = f"--conf spark.master={CLUSTER if case.names else f'local[{CORES},4]'} pyspark-shell"
         environment = {
             **os.environ,
             "PYTHONPATH": path,
@@ -300,6 +347,10 @@ def _row(peer: str, batch: int | None, found: Mapping[str, Sequence[Measured]], 
 def _tried_row(keys: int, peer: str, by_size: Mapping[int, Measured]) -> tuple[str, str, dict[int, str]]:
     cells = {size: f"{it.rate:,.0f}" + (f" ({it.tick:.1f})" if it.ticks else "") for size, it in by_size.items()}
     return peer, f"{keys:,}", cells
+
+
+def _rates(its: Sequence[Measured]) -> list[float]:
+    return [it.rate for it in its]
 
 
 def _growth_row(count: int, its: Sequence[Measured]) -> Sequence[str]:

@@ -29,7 +29,10 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         pytest.param("windows.py", ["--records", "3000"], "session, gap 5 s", marks=needs_bytewax),
         pytest.param("garbage.py", ["--records", "3000"], "sliding 60 s by 1 s", marks=needs_bytewax),
         pytest.param(
-            "processes.py", ["--only", "a,b,d", "--records", "3200"], "(d) 20 us a record", marks=needs_bytewax
+            "processes.py",
+            ["--only", "a,b,d,h", "--records", "3200"],
+            "(h) 200 uneven files by functions",
+            marks=needs_bytewax,
         ),
         (
             "processes.py",
@@ -43,6 +46,12 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
         ("operate.py", ["--only", "page", "--records", "2000"], "8,192"),
         ("operate.py", ["--only", "calls", "--records", "100"], "log-normal, median 10 ms"),
         ("operate.py", ["--only", "plan", "--records", "1000"], "1,000"),
+        pytest.param(
+            "spark.py",
+            ["--only", "parts", "--seconds", "1", "--warm-up", "1"],
+            "malflow ",
+            marks=[pytest.mark.spark, needs_bytewax],
+        ),
         ("scale.py", ["--workers", "10", "--only", "driver,restores", "--keys", "2000"], "10 workers, 4 stages"),
     ],
 )
@@ -74,8 +83,9 @@ def test_benchmark_of_kafka_prints_its_table(kafka_servers: str) -> None:
 @needs_bytewax
 def test_benchmark_of_processes_on_kafka_prints_its_table(kafka_servers: str) -> None:
     small = ("--rounds", "1", "--records", "3200")
-    found = printed("processes.py", "--only", "c", "--kafka", kafka_servers, *small)
+    found = printed("processes.py", "--only", "c,g", "--kafka", kafka_servers, *small)
     assert "\n| (c) Kafka to windows to Kafka " in found
+    assert "\n| (g) 12 partitions of Kafka by functions " in found
 
 
 def printed(script: str, *arguments: str) -> str:

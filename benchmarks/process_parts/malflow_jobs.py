@@ -254,9 +254,20 @@ def _sum_of(values: Sequence[int]) -> tuple[int, float]:
 
 def _windows_by_functions(_records: int, paths: Sequence[str], folder: str) -> Any:
     """Count as a user does who has functions for all, and an epoch for each record."""
+    return _counted_by_functions(MarkedLines(paths, folder), folder)
 
+
+def _topic_by_functions(_records: int, source: Any, folder: str) -> Any:
+    """Count the messages of a topic in the same way."""
+    from process_parts.malflow_kafka import MarkedSource  # noqa: PLC0415 - an extra
+
+    servers, topic, _ = source
+    return _counted_by_functions(MarkedSource(topic, servers, folder, "text"), folder)
+
+
+def _counted_by_functions(source: Any, folder: str) -> Any:
     def build_dataflow(provider: StreamProvider) -> None:
-        notes = provider.new_stream().source("notes", StatefulSource(MarkedLines(paths, folder))).map("parse", _parse)
+        notes = provider.new_stream().source("notes", StatefulSource(source)).map("parse", _parse)
         timed = notes.event_time("times", _time_of, out_of_orderness=_BOUND)
         windows = timed.key_distribute("town", _town_of).window(tumbling(MINUTE))
         people = windows.aggregate("people", agg.count(), agg.sum(_people_of))
@@ -298,6 +309,8 @@ _JOBS = {
     "d": _busy,
     "e": _windows_by_functions,
     "f": _windows_by_fields,
+    "g": _topic_by_functions,
+    "h": _windows_by_functions,
 }
 
 

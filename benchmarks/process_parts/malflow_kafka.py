@@ -15,10 +15,10 @@ _SETTINGS = {"fetch.wait.max.ms": 10}
 
 
 class MarkedSource(KafkaSource):
-    """A topic of JSON up to its end."""
+    """A topic up to its end, of JSON unless decoded otherwise."""
 
-    def __init__(self, topic: str, servers: str, folder: str) -> None:
-        super().__init__(topic, servers=servers, decode="json", stop="latest", settings=_SETTINGS)
+    def __init__(self, topic: str, servers: str, folder: str, decode: Any = "json") -> None:
+        super().__init__(topic, servers=servers, decode=decode, stop="latest", settings=_SETTINGS)
         self._folder = folder
 
     def build_part(self, part: Any, state: Any) -> Any:

@@ -102,8 +102,9 @@ def test_modules_of_another_program() -> None:
 
 @pytest.mark.parametrize("method", BOTH)
 def test_a_program_is_loaded_while_the_snapshot_is_read(tmp_path: Path, method: str) -> None:
-    mark, store = Mark(tmp_path / "marks"), LateStore(tmp_path / "store", tmp_path / "marks")
-    found = run_map(lambda value, held=mark: value + (held or 1), [1, 2], persistence=store, start_method=method)
+    mark: Any = Mark(tmp_path / "marks")
+    store = LateStore(tmp_path / "store", tmp_path / "marks")
+    found = run_map(lambda value: value + (mark or 1), [1, 2], persistence=store, start_method=method)
     assert sorted(found) == [2, 3]
 
 
@@ -112,7 +113,7 @@ def test_a_snapshot_that_cannot_be_read_ends_the_processes(tmp_path: Path, metho
     mark = Mark(tmp_path / "marks")
     store = LateStore(tmp_path / "store", tmp_path / "marks", SnapshotError("the store is on fire"))
     with pytest.raises(SnapshotError, match="on fire"):
-        run_map(lambda value, held=mark: (value, held), persistence=store, start_method=method)
+        run_map(lambda value: (value, mark), persistence=store, start_method=method)
     assert [pid for pid in marked(tmp_path / "marks") if runs(pid)] == []
 
 
@@ -120,10 +121,10 @@ def test_a_program_that_cannot_be_loaded_is_the_later_error(tmp_path: Path) -> N
     mark = Mark(tmp_path / "marks", then="1 / 0")
     store = LateStore(tmp_path / "store", tmp_path / "marks")
     with pytest.raises(GraphError, match="can't be read by a worker process: ZeroDivisionError"):
-        run_map(lambda value, held=mark: (value, held), persistence=store)
+        run_map(lambda value: (value, mark), persistence=store)
     burning = LateStore(tmp_path / "other", tmp_path / "marks", SnapshotError("the store is on fire"))
     for old in marked(tmp_path / "marks"):
         (tmp_path / "marks" / str(old)).unlink()
     with pytest.raises(SnapshotError, match="on fire"):
-        run_map(lambda value, held=mark: (value, held), persistence=burning)
+        run_map(lambda value: (value, mark), persistence=burning)
     assert [pid for pid in marked(tmp_path / "marks") if runs(pid)] == []
