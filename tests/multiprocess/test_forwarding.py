@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -310,6 +311,29 @@ def test_filters_of_warnings_apply_in_worker_processes() -> None:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", DeprecationWarning)
         run_map(returning(act))
+    assert [str(it.message) for it in shown] == ["it is odd"]
+
+
+@METHODS
+def test_filters_of_warnings_of_modules_that_a_process_imports_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    (tmp_path / "heavy.py").write_text("class Slow(UserWarning): pass\nclass Slower(Slow): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "heavy", raising=False)
+    heavy: Any = importlib.import_module("heavy")
+
+    def act(_value: int) -> bool:
+        was_loaded = "heavy" in sys.modules
+        found = importlib.import_module("heavy")
+        warnings.warn("it is slow", found.Slower, stacklevel=1)
+        warnings.warn("it is odd", stacklevel=1)
+        return was_loaded
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", heavy.Slow)
+        assert run_map(act, start_method=method) == [False]
     assert [str(it.message) for it in shown] == ["it is odd"]
 
 

@@ -69,12 +69,27 @@ def forward_all(setup: Setup, send: _Send, workers: Callable[[], str]) -> None:
 
 
 def install_filters(pickled: Iterable[bytes]) -> None:
-    """Install the filters of warnings; a filter of an unknown category has nothing to filter."""
+    """Install the filters of warnings, without importing modules for their categories: a program may not need them."""
     filters = []
     for data in pickled:
-        with suppress(Exception):  # looking a category up may import a module of the user's
-            filters.append(pickle.loads(data))  # noqa: S301 - of this run
+        action, message, categories, module, line = pickle.loads(data)  # noqa: S301 - of this run
+        first, *others = (_category(*it) for it in categories)
+        filters.append((action, message, (first, *others) if others else first, module, line))
     warnings.filters[:] = filters  # type: ignore[index] # typeshed has a sequence
+
+
+def _category(module: str, name: str) -> type[Warning]:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else _ByName(name, (Warning,), {"__module__": module, "__qualname__": name})
+
+
+class _ByName(type):
+    """The type of categories of warnings that are not loaded: the class with that name is a subclass."""
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return any((it.__module__, it.__qualname__) == (cls.__module__, cls.__qualname__) for it in other.__mro__)
 
 
 class _Forwarder(logging.Handler):
@@ -225,11 +240,12 @@ def logging_disabled() -> int:
 
 
 def pickled_filters() -> list[bytes]:
-    """Pickle the filters of warnings, each by itself; those with a category of a local class are left out."""
+    """Pickle the filters of warnings, each by itself, with the names of their categories."""
     pickled = []
-    for it in warnings.filters:
-        with suppress(Exception):
-            pickled.append(pickle.dumps(it, 5))
+    for action, message, category, module, line in warnings.filters:
+        named = [(it.__module__, it.__qualname__) for it in (category if isinstance(category, tuple) else (category,))]
+        with suppress(Exception):  # subclasses of texts, with a method of the user's
+            pickled.append(pickle.dumps((action, message, named, module, line), 5))
     return pickled
 
 
