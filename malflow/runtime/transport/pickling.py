@@ -11,6 +11,7 @@ import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
@@ -49,18 +50,22 @@ def dumps_by_value(thing: object, *, by_name: Collection[type] = ()) -> bytes:
 
 
 def _cloudpickle() -> ModuleType:
-    """Return cloudpickle: pyspark's copy where pyspark is loaded. Its executors may have no other."""
-    if "pyspark" in sys.modules:
-        from pyspark import cloudpickle as copied  # noqa: PLC0415 - only the extra has it
+    """Return cloudpickle: pyspark's copy for runs on Spark, whose executors may have no other.
 
-        return copied  # type: ignore[no-any-return] # it has no types
+    The other one is for worker processes: these would import pyspark for its copy.
+    """
+    if not ("pyspark" in sys.modules and "malflow.runtime.spark" in sys.modules):
+        with suppress(ImportError):
+            import cloudpickle  # noqa: PLC0415 - an extra
+
+            return cloudpickle  # type: ignore[no-any-return] # it has no types
     try:
-        import cloudpickle  # noqa: PLC0415 - an extra
+        from pyspark import cloudpickle as copied  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingDependency(
             "several processes need cloudpickle, which sends them the dataflow; pip install 'malflow[processes]'"
         ) from error
-    return cloudpickle  # type: ignore[no-any-return] # it has no types
+    return copied  # type: ignore[no-any-return] # it has no types
 
 
 @cache
