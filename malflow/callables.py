@@ -16,6 +16,7 @@ from malflow.words import did_you_mean, resembling
 
 __all__ = [
     "advice",
+    "calls_nothing",
     "deferred",
     "may_end_without_return",
     "misspelt",
@@ -41,6 +42,13 @@ _IN_FRAMES = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 _LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 """The instructions that load one local variable, by versions of Python."""
+
+_READING = (
+    *("RESUME", "CACHE", "NOP", "COPY_FREE_VARS", "RETURN_VALUE", "RETURN_CONST"),
+    *("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_ATTR", "STORE_FAST"),
+    *("BINARY_OP", "BINARY_SUBSCR", "UNARY_", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "BUILD_TUPLE"),
+)
+"""How the names of instructions begin that read, calculate, or make a tuple, by versions of Python."""
 
 _ELSEWHERE = {
     **dict.fromkeys(("key_by", "keyby", "group_by", "groupby", "partition_by", "key_on"), "key_distribute"),
@@ -190,6 +198,17 @@ _NEVER = ("NoReturn", "Never")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def calls_nothing(function: Any) -> bool:
+    """Whether a function, by its bytecode, only reads items and attributes of its argument and calculates with them.
+
+    >>> calls_nothing(lambda trade: trade["price"] * trade["amount"]), calls_nothing(lambda text: text.strip())
+    (True, False)
+    """
+    if type(function) is not FunctionType or function.__code__.co_flags & _DEFERRED:
+        return False
+    return all(it.opname.startswith(_READING) for it in dis.get_instructions(function.__code__))
 
 
 def reads_only(function: Any, attribute: str) -> bool:

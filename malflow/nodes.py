@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +12,7 @@ from malflow.failures import OnError
 from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
 from malflow.partitioners import Partitioner
+from malflow.records.rows import ReadField
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
 from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
@@ -174,8 +175,8 @@ class StatefulNode(NodeFacts):
         panes: the partition of time of the panes in its state; None for a state without panes.
         outputs: how many outputs it has.
         counts: the counters and gauges that its operator has.
-        reads: the fields of the values that it reads, if it neither reads nor emits anything else of them; otherwise
-            None.
+        reads: the fields of the values that it reads, by the names of their columns, if it neither reads nor emits
+            anything else of them; otherwise None.
         local: makes the aggregation of records on their way to it, which must have the same result; None without one.
         times: how many of its first inputs its output has the records and epochs of; None for all of them.
         on_error: the policy for records at which the user's function fails; None if its operator can't have one.
@@ -196,7 +197,7 @@ class StatefulNode(NodeFacts):
     panes: str | None = None
     outputs: int = 1
     counts: Counts = NO_COUNTS
-    reads: tuple[str, ...] | None = None
+    reads: Mapping[str, ReadField] | None = None
     local: Callable[[], LocalAggregate] | None = None
     times: int | None = None
     on_error: OnError | None = None

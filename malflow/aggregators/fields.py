@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from keyword import iskeyword
 from numbers import Integral
@@ -11,6 +11,7 @@ from typing import Any
 from malflow.checks import check_function, check_whole_number, located
 from malflow.diagnostics import describe, note_missing_field
 from malflow.message import DataMessage
+from malflow.records.rows import ReadField
 from malflow.words import short_repr
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "checked_field",
     "checked_whole_number",
     "exact",
+    "names_sent",
     "nan_error",
     "none_error",
     "read",
@@ -54,6 +56,18 @@ def checked_whole_number(asked_by: str, option: str, given: int, least: int = 1)
     """Check an integer argument, and return it."""
     check_whole_number(located(asked_by), option, given, least=least)
     return given
+
+
+def names_sent(fields: Iterable[ReadField]) -> list[str]:
+    """Return the names of fields in records of which only these are sent: functions have numbers beside theirs.
+
+    >>> names_sent(["town", len])
+    ['town', 'len(value) 2']
+    """
+    return [
+        field if isinstance(field, str) else f"{getattr(field, '__name__', 'function')}(value) {number}"
+        for number, field in enumerate(fields, 1)
+    ]
 
 
 def read(field: Field, value: Any) -> Any:

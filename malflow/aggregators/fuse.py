@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from malflow.aggregators.checks import Watch
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
+from malflow.aggregators.fields import names_sent
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
+from malflow.callables import calls_nothing
 from malflow.diagnostics import describe, location
 from malflow.errors import GraphError
-from malflow.records.rows import Rows
+from malflow.records.rows import ReadField, Rows
 from malflow.words import short_repr
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
@@ -63,6 +66,7 @@ class Kernel:
         self._source = Source([slotted(it) for it in aggregators], refuses_nan=self.refuses_nan)
         self._loops: Mapping[str, Callable[..., Any]] | None = None
         self._fields = self._source.fields
+        self._names = None if self._fields is None else names_sent(self._fields)
         self._loops_of_columns: Mapping[str, Callable[..., Any]] | None = None
         self._source.learn_numpy()
         functions = self._source.compile("items")
@@ -74,9 +78,15 @@ class Kernel:
         self._merge_by_key: Callable[[Any, Any], Any] = functions.get("merge_by_key", self._cannot_merge)
 
     @property
-    def fields(self) -> tuple[str, ...] | None:
-        """The fields that it reads; None if it reads more of the values than fields given by name."""
-        return None if self._fields is None else tuple(self._fields)
+    def fields(self) -> Mapping[str, ReadField] | None:
+        """The fields that it reads, by the names of their columns; None if it reads more of the values.
+
+        They can be read before the values are sent elsewhere: given by name, or by a function that calls no other.
+        """
+        fields, names = self._fields, self._names
+        if fields is None or names is None or not all(isinstance(it, str) or calls_nothing(it) for it in fields):
+            return None
+        return MappingProxyType(dict(zip(names, fields, strict=True)))
 
     @property
     def can_merge(self) -> bool:
@@ -127,9 +137,9 @@ class Kernel:
 
         Of `Rows`, only the columns that are needed are read.
         """
-        if type(values) is Rows and self._fields is not None:
-            columns = [column for name in self._fields if (column := values.column(name)) is not None]
-            if len(columns) == len(self._fields):
+        if type(values) is Rows and self._names is not None:
+            columns = [column for name in self._names if (column := values.column(name)) is not None]
+            if len(columns) == len(self._names):
                 first, *others = map(iter, columns or [range(len(values))])
                 return _Columns(zip(first, *others, strict=True) if others else first), first
         rest = iter(values)

@@ -22,6 +22,7 @@ from malflow.aggregators.fields import (
 from malflow.aggregators.numbers import PLAIN, added, divided, may_be_of_numpy, number
 from malflow.aggregators.slots import Slot, Slotted, unique
 from malflow.diagnostics import Fresh
+from malflow.records.rows import ReadField
 
 __all__ = ["Source"]
 
@@ -82,16 +83,16 @@ class Source:
         return name
 
     @property
-    def fields(self) -> list[str] | None:
-        """The distinct fields that are read; None unless all of them are given by name."""
+    def fields(self) -> list[ReadField] | None:
+        """The distinct fields that are read; None if more of the values is."""
         read = [slot.column for slot in self.slots if slot.reads("x")]
-        return None if self.reads_values or not all(isinstance(column, str) for column in read) else self.columns
+        return None if self.reads_values or None in read else self.columns
 
     @property
-    def columns(self) -> list[str]:
-        """The distinct fields that are given by name and read, in the order in which loops over columns take them."""
-        read = dict.fromkeys([slot.column for slot in self.slots if slot.reads("x")])
-        return [column for column in read if isinstance(column, str)]
+    def columns(self) -> list[ReadField]:
+        """The distinct fields that are read, in the order in which loops over columns take them."""
+        read = {_key_of(slot.column): slot.column for slot in self.slots if slot.reads("x")}
+        return [column for column in read.values() if column is not None]
 
     @property
     def reads_values(self) -> bool:
@@ -108,7 +109,7 @@ class Source:
         return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 
     def _loop(self, kind: Kind, *, each: bool) -> str:
-        names = [self._columns[field][0] for field in self.columns] if kind == "columns" else []
+        names = [self._columns[_key_of(field)][0] for field in self.columns] if kind == "columns" else []
         names += ["v"] if names and self.reads_values else []
         value = names[0] if len(names) == 1 else f"({', '.join(names)})" if names else "v"
         is_timed = any(slot.reads("t") for slot in self.slots)  # avoids creating objects for unread timestamps
@@ -139,7 +140,7 @@ class Source:
     def _reads(self, kind: Kind) -> list[str]:
         lines = []
         for name, column in self._columns.values():
-            if isinstance(column, str) and kind == "columns":
+            if column is not None and kind == "columns":
                 pass
             elif isinstance(column, str):
                 lines.append(f"{name} = {source_of_field(column, mapping=kind == 'items')}")

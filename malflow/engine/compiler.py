@@ -29,6 +29,7 @@ from malflow.nodes import (
 from malflow.operators.calls.calling_out import CallingOut
 from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.records.rows import ReadField
 from malflow.words import did_you_mean
 
 __all__ = ["compile_graph", "with_policies"]
@@ -87,15 +88,20 @@ def _telling(vertices: Sequence[Vertex]) -> list[TellsBy]:
     return telling
 
 
-def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> tuple[str, ...] | None:
-    """Return the fields that all readers of an exchange need; None if one of them needs whole values."""
+def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> Mapping[str, ReadField] | None:
+    """Return the fields that all readers of an exchange need; None if one of them needs whole values.
+
+    Several readers may name different functions alike, so their functions need whole values.
+    """
     readers = [vertex.node for vertex in vertices if any(port.vertex == exchange for port in vertex.inputs)]
-    fields: dict[str, None] = {}
+    fields: dict[str, ReadField] = {}
     for node in readers:
         if not isinstance(node, StatefulNode) or node.reads is None:
             return None
-        fields |= dict.fromkeys(node.reads)
-    return tuple(fields) if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
+        fields |= node.reads
+    if len(readers) > 1 and not all(isinstance(field, str) for field in fields.values()):
+        return None
+    return fields if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
 
 
 def _local_of(vertices: tuple[Vertex, ...], exchange: int) -> Callable[[], LocalAggregate] | None:

@@ -25,6 +25,7 @@ from malflow.nodes import (
 from malflow.operators.contract import Counts
 from malflow.operators.failures.guard import GUARD_COUNTS
 from malflow.partitioners import Partitioner, rendezvous_select
+from malflow.records.rows import ReadField
 from malflow.sinks.contract import is_resumable
 from malflow.sources.contract import StatefulSource
 from malflow.states.kinds import StateKind
@@ -58,7 +59,8 @@ class Channel:
         edge: which input of that vertex it is.
         partitioner: chooses the worker of each record; None if records stay on their worker.
         name: its operator, for errors.
-        fields: the fields of the values that the next stage reads, if it reads nothing else of them; None otherwise.
+        fields: the fields of the values that the next stage reads, by the names of their columns, if it reads nothing
+            else of them; None otherwise.
         local: makes the aggregation of records before they are sent; None if their only reader has none.
         tells_by: the partitions of time by which the operators that its epochs reach tell them apart.
     """
@@ -69,7 +71,7 @@ class Channel:
     edge: int
     partitioner: Partitioner | None
     name: str
-    fields: tuple[str, ...] | None = None
+    fields: Mapping[str, ReadField] | None = None
     local: Callable[[], LocalAggregate] | None = None
     tells_by: TellsBy = None
 

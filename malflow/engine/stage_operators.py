@@ -76,7 +76,12 @@ class OutputChannels:
         self._workers = workers
         self._routers = {
             channel.number: Router(
-                channel.name, channel.partitioner, workers, channel, fields=None if debug else channel.fields
+                channel.name,
+                channel.partitioner,
+                workers,
+                channel,
+                fields=None if debug else channel.fields,
+                is_fixed=None if channel.local is None else _has_accumulated,
             )
             for channel in stage.outputs
             if channel.partitioner is not None
@@ -138,6 +143,14 @@ class OutputChannels:
 
     def _nothing(self) -> Outputs:
         return {channel.number: [[] for _ in self._workers] for channel in self._channels}
+
+
+def _has_accumulated(values: Sequence[Any]) -> bool:
+    from malflow.operators.windows.local_aggregate import (  # noqa: PLC0415 - only programs that use it need it
+        has_accumulated,
+    )
+
+    return has_accumulated(values)
 
 
 @dataclass(frozen=True, slots=True)

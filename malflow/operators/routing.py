@@ -24,7 +24,7 @@ from malflow.partitioners import (
     slot_owners,
 )
 from malflow.records.batch import Batch, concat, interleave
-from malflow.records.rows import only_fields
+from malflow.records.rows import ReadField, only_fields
 from malflow.states.keyed import Delta, KeyedState
 from malflow.words import short_repr
 
@@ -121,7 +121,8 @@ class Router:
         partitioner: selects the worker of a key.
         workers: the workers.
         exchange: an object shared by all senders of the exchange in a run; they therefore share routes.
-        fields: the fields of values to send; None to send whole values.
+        fields: the fields of values to send, by the names of their columns; None to send whole values.
+        is_fixed: returns whether values must be sent as they are, whatever `fields` says; None if they never must.
 
     Attributes:
         hot: the busiest keys.
@@ -134,11 +135,13 @@ class Router:
         workers: Sequence[int],
         exchange: object,
         *,
-        fields: Sequence[str] | None = None,
+        fields: Mapping[str, ReadField] | None = None,
+        is_fixed: Callable[[Sequence[Any]], bool] | None = None,
     ) -> None:
         self._operator_name = operator_name
         self._workers = workers
         self._fields = fields
+        self._is_fixed = is_fixed
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
         self._routes = _routes_of(exchange, partitioner, workers)
         self.hot = HotKeys(len(workers))
@@ -150,7 +153,7 @@ class Router:
         chosen = self._chosen(batch)
         if batch.keys is not None:
             self.hot.note(batch.keys, chosen)
-        if self._fields is not None:
+        if self._fields is not None and not (self._is_fixed is not None and self._is_fixed(batch.values)):
             batch = batch.with_values(only_fields(batch.values, self._fields))
         if len(self._workers) <= _FEW:
             return self._selected(batch, bytes(chosen))

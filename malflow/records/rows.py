@@ -9,10 +9,13 @@ from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Any
 
-from malflow.records.columnar import Columnar, is_columnar
+from malflow.records.columnar import Columnar, is_columnar, made
 
-__all__ = ["Rows", "SomeFields", "as_rows", "only_fields"]
+__all__ = ["ReadField", "Rows", "SomeFields", "as_rows", "only_fields"]
 
+
+ReadField = Callable[[Any], Any] | str
+"""A field of a value: the name of an item or attribute, or a function that reads it."""
 
 _BLOCK = 256
 """Dicts that are looked at together. They fit in the processor's cache, where they are looked at several times."""
@@ -63,24 +66,32 @@ class Rows(Columnar[dict[str, Any]]):
         return super().__reduce__() if columns is None else (Rows, (columns, len(self), self.is_whole))
 
 
-def only_fields(values: Sequence[Any], names: Sequence[str]) -> Sequence[Any]:
-    """Return only some fields of values; the same values unless all of them are dicts that have these fields.
+def only_fields(values: Sequence[Any], fields: Mapping[str, ReadField]) -> Sequence[Any]:
+    """Return only some fields of values, by the names of their columns; the same values if one can't be read.
 
-    >>> only_fields([{"town": "Ulm", "people": 130_000}], ["people"])
+    A field by name is read if all values are dicts. A function that fails is called again by the reader.
+
+    >>> only_fields([{"town": "Ulm", "people": 130_000}], {"people": "people"})
     [{'people': 130000, ...}]
-    >>> only_fields([{"town": "Ulm"}], ["people"])
+    >>> only_fields([{"town": "Ulm"}], {"people": "people"})
     [{'town': 'Ulm'}]
     """
     columns = values.columns if type(values) is Rows else None
     try:
-        if columns is not None:
-            return Rows({name: columns[name] for name in names}, len(values), is_whole=False)
-        if set(map(type, values)) == {dict}:
-            found = {name: [value[name] for value in values] for name in names}
-            return Rows(found, len(values), is_whole=False)
-    except KeyError:
-        pass
-    return values
+        if columns is not None and all(isinstance(field, str) for field in fields.values()):
+            return Rows({name: columns[name] for name in fields}, len(values), is_whole=False)
+        whole = made(values)
+        if any(isinstance(field, str) for field in fields.values()) and set(map(type, whole)) != {dict}:
+            return values
+        found = {
+            name: [value[field] for value in whole] if isinstance(field, str) else list(map(field, whole))
+            for name, field in fields.items()
+        }
+        return (
+            Rows(found, len(values), is_whole=False) if all(len(it) == len(values) for it in found.values()) else values
+        )
+    except Exception:  # noqa: BLE001 - of user code; the reader raises it for its record
+        return values
 
 
 def as_rows(values: Sequence[Any]) -> Sequence[Any]:

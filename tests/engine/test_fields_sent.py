@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict, defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,6 +52,19 @@ def counted(stream: Any) -> Any:
     return stream.window(tumbling(4)).aggregate("counted", agg.count())
 
 
+def by_functions(stream: Any) -> Any:
+    aggregators = agg.count(), agg.sum(lambda value: value["n"]), agg.last(lambda value: value["note"])
+    return stream.window(tumbling(4)).aggregate("by functions", *aggregators)
+
+
+def by_both(stream: Any) -> Any:
+    return stream.aggregate("by both", agg.max("n"), agg.mean(lambda value: value["n"] * 2), agg.last("note"))
+
+
+def by_calls(stream: Any) -> Any:
+    return stream.window(tumbling(4)).aggregate("by calls", agg.sum(lambda value: float(value["n"])))
+
+
 def of_values(stream: Any) -> Any:
     return stream.window(tumbling(4)).aggregate("whole", agg.collect())
 
@@ -67,16 +81,18 @@ def fields_sent(*readers: Callable[[Any], Any]) -> list[tuple[str, ...] | None]:
         for number, read in enumerate(readers):
             read(stream).sink(f"sink {number}", VecSink())
 
-    return [channel.fields for channel in compiled(build).channels]
+    return [None if it.fields is None else tuple(it.fields) for it in compiled(build).channels]
 
 
 def test_the_fields_are_those_of_all_readers() -> None:
     assert fields_sent(windows) == [("n", "note")]
     assert fields_sent(running, counted) == [("n",)]
     assert fields_sent(counted) == [()]
+    assert fields_sent(by_functions) == [("<lambda>(value) 1", "<lambda>(value) 2")]
+    assert fields_sent(by_both) == [("n", "<lambda>(value) 2", "note")]
 
 
-@pytest.mark.parametrize("readers", [(of_values,), (mapped,), (windows, mapped)])
+@pytest.mark.parametrize("readers", [(of_values,), (mapped,), (windows, mapped), (by_calls,), (by_functions, by_both)])
 def test_whole_values_are_sent_if_one_reader_needs_them(readers: Any) -> None:
     assert fields_sent(*readers) == [None]
 
@@ -90,7 +106,7 @@ def test_late_records_are_whole() -> None:
         results.aggregate("windows", agg.sum("n")).results.sink("sink", VecSink())
 
     program = compiled(build)
-    assert {channel.fields for channel in program.channels} == {None}
+    assert [channel.fields for channel in program.channels] == [None] * len(program.channels)
     (window,) = (vertex.node for vertex in program.vertices if isinstance(vertex.node, StatefulNode))
     assert window.reads is None, "it emits those that are too late"
 
@@ -108,7 +124,11 @@ def run(values: list[Any], read: Callable[[Any], Any], parallelism: int) -> Any:
     return {town: [repr(it.value) for it in sink if it.key == town] for town in TOWNS}
 
 
-@given(st.lists(WHOLE | OTHERS | LACKING, max_size=20), st.sampled_from([windows, running, counted]), st.integers(2, 4))
+@given(
+    st.lists(WHOLE | OTHERS | LACKING, max_size=20),
+    st.sampled_from([windows, running, counted, by_functions, by_both]),
+    st.integers(2, 4),
+)
 @pytest.mark.slow
 def test_results_are_the_same_as_from_whole_values(values: list[Any], read: Any, parallelism: int) -> None:
     assert run(values, read, parallelism) == run(values, read, 1)
@@ -129,6 +149,32 @@ def test_records_that_move_have_only_these_fields() -> None:
         workers.run(Tick(limit=100), exchange=note)
     assert moved
     assert set(map(repr, moved)) == {"{}"}
+
+
+def test_accumulators_are_sent_whole() -> None:
+    """A function of a value may be able to read an accumulator as well."""
+    values = [(number % 7, number) for number in range(3_000)]
+
+    def build(provider: StreamProvider, sink: VecSink[Any, Any, Any]) -> None:
+        stream = provider.new_stream().source("values", SingleIteratorSource(values))
+        timed = stream.event_time("times", lambda msg: msg.timestamp, out_of_orderness=2)
+        windows = timed.key_distribute("keys", lambda msg: msg.value[0]).window(tumbling(1_000))
+        windows.aggregate("most", agg.max(lambda value: value[0]), agg.count()).sink("sink", sink)
+
+    found = []
+    for parallelism in (1, 3):
+        sink: VecSink[Any, Any, Any] = VecSink()
+        SingleThreadRuntime(partial(build, sink=sink), parallelism=parallelism).execute()
+        found.append(sorted((it.key, it.timestamp, it.value.value) for it in sink))
+    assert found[0] == found[1]
+
+
+def test_an_error_of_a_function_shows_its_record() -> None:
+    values = [{"town": "Ulm", "n": 1, "note": ""}, {"town": "Ulm", "note": "lacks n"}]
+    with pytest.raises(OperatorError, match=r"operator 'by both' .*'note': 'lacks n'"):
+        SingleThreadRuntime(
+            lambda provider: by_both(keyed(provider, values)).sink("sink", VecSink()), parallelism=2
+        ).execute()
 
 
 def test_an_error_shows_that_there_were_other_fields() -> None:

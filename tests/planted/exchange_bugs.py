@@ -56,6 +56,22 @@ EXCHANGE_BUGS = [
         (f"{_FEWER}::test_each_program_gets_the_epochs_that_it_tells_apart",),
     ),
     Bug(
+        "fields of accumulators are sent",
+        "an accumulator is a value, too",
+        "operators/routing.py",
+        " and not (self._is_fixed is not None and self._is_fixed(batch.values)):",
+        ":",
+        (f"{_FIELDS}::test_accumulators_are_sent_whole",),
+    ),
+    Bug(
+        "functions of two readers share a column",
+        "names are enough",
+        "engine/compiler.py",
+        "    if len(readers) > 1 and not all(isinstance(field, str) for field in fields.values()):\n",
+        "    if not readers:\n",
+        (f"{_FIELDS}::test_whole_values_are_sent_if_one_reader_needs_them",),
+    ),
+    Bug(
         "dicts with fields in another order are sent in the order of the first",
         "equal fields are enough",
         "records/rows.py",
@@ -115,8 +131,8 @@ EXCHANGE_BUGS = [
         "a second reader lacks its fields",
         "the last one counts",
         "engine/compiler.py",
-        "        fields |= dict.fromkeys(node.reads)\n",
-        "        fields = dict.fromkeys(node.reads)\n",
+        "        fields |= node.reads\n",
+        "        fields = {**node.reads}\n",
         (_FIELDS,),
     ),
     Bug(
