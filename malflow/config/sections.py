@@ -85,6 +85,7 @@ class RunSettings(Table):
     debug: bool = False
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
     at_end: Literal["finish", "keep"] | None = None
+    part_assignment: Literal["auto", "dynamic", "static"] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

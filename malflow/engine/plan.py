@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from malflow.errors import GraphError
 from malflow.failures import OnError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Channel",
+    "PartAssignment",
     "Program",
     "Stage",
     "Step",
@@ -46,6 +47,10 @@ __all__ = [
     "meetings",
     "written_files",
 ]
+
+
+PartAssignment: TypeAlias = Literal["auto", "dynamic", "static"]
+"""Whether workers get the parts of sources at once or one after the other: see `malflow.SingleThreadRuntime`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +122,14 @@ class Program:
         stages: the stages.
         channels: the edges between stages.
         policies: the policies, by operator, that replace the policies of the program's code.
+        part_assignment: when workers get the parts of sources, as in `malflow.SingleThreadRuntime`.
     """
 
     vertices: tuple[Vertex, ...]
     stages: tuple[Stage, ...]
     channels: tuple[Channel, ...]
     policies: Mapping[str, OnError] = field(default_factory=dict)
+    part_assignment: PartAssignment = "auto"
 
     def policy(self, node: Node) -> OnError | None:
         """Return the policy of an operator for failed records; None if every failure ends the run."""

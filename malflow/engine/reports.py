@@ -84,7 +84,7 @@ class Report:
         polled: the number of records polled from sources.
         largest_poll: the maximum number of records polled from one source.
         largest: the size of the largest batch.
-        live: the sources that have an unfinished part on this worker.
+        live: the number of unfinished parts on this worker, of each source that has any.
         read: the number of records of each part that emitted any, by source.
         ended: the parts that have ended since the last report, by source; all that have ended if the worker is new.
         emitting: the sources that emitted records on this worker.
@@ -109,7 +109,7 @@ class Report:
     polled: int = 0
     largest_poll: int = 0
     largest: int = 1
-    live: Sequence[str] = ()
+    live: Mapping[str, int] = field(default_factory=dict)
     read: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
     ended: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     emitting: Sequence[str] = ()

@@ -14,7 +14,8 @@ from typing import Any
 
 from malflow.engine.idle_epochs import Lifts, QuietSources
 from malflow.engine.parts.discovery import discovering, with_waiting
-from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.places import Parts, Place, everywhere, places_of
+from malflow.engine.parts.pool import PartPool
 from malflow.engine.parts.reads import PartReads
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report, RunSums
@@ -148,6 +149,7 @@ class Ticks:
     Args:
         program: the program.
         parts: the parts of each source that each worker holds.
+        listed: the parts of each source; those that no worker holds are handed out. None if all are held.
         first_limit: the maximum number of records that a source polls on a worker in the first tick.
 
     Attributes:
@@ -165,7 +167,14 @@ class Ticks:
         unfinished: the sources with unfinished parts, and those with discovery.
     """
 
-    def __init__(self, program: Program, parts: Parts, *, first_limit: int = 1) -> None:
+    def __init__(
+        self,
+        program: Program,
+        parts: Parts,
+        listed: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        first_limit: int = 1,
+    ) -> None:
         self.number = 0
         self.clock = RunClock()
         self.polled = 0
@@ -188,12 +197,17 @@ class Ticks:
         self._finished: frozenset[Place] = frozenset()
         self._live: frozenset[Place] = frozenset()
         self._noted: tuple[frozenset[Place], frozenset[str]] | None = None
-        self.place(parts)
+        self.place(parts, listed)
 
     @property
     def is_finished(self) -> bool:
         """Whether every source has emitted its last record."""
         return len(self._ended) == len(self._sources)
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether the next tick may bring workers parts that nobody has read yet."""
+        return bool(self._pool.waiting)
 
     @property
     def counts(self) -> Counter[str]:
@@ -205,10 +219,17 @@ class Ticks:
         """The start of the last tick in which a source emitted records, by source and worker."""
         return self._quiet.heard
 
-    def place(self, parts: Parts) -> None:
-        """Start over with parts that have moved between workers. Their silence is unknown."""
+    def place(self, parts: Parts, listed: Mapping[str, Sequence[Any]] | None = None) -> None:
+        """Start over with parts that have moved between workers. Their silence is unknown.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+            listed: the parts of each source; those that no worker holds are handed out. None if all are held.
+        """
         self.sums.place(max(map(len, parts.values()), default=1))
         self.reads.place(parts)
+        self._pool = PartPool(self._program, listed or {}, parts)
+        parts = everywhere(parts, self._pool.names)
         self._quiet, self._lifting = QuietSources(parts), Lifts(self._program, parts)
         self._lifts: Mapping[str, Any] = {}
         self._noted = None
@@ -231,6 +252,7 @@ class Ticks:
             parts: the parts of each source that each worker holds.
             new: the sources and workers with new parts.
         """
+        parts = everywhere(parts, self._pool.names)
         self._quiet.add(parts, new)
         self._lifting, self._lifts, self._noted = Lifts(self._program, parts), {}, None
         self._note_live(self._live.union(new))
@@ -254,6 +276,9 @@ class Ticks:
             replays: the requests about dead letters.
         """
         now, started = self.clock.read()
+        given = self._pool.take() if polls and not final and self._pool.waiting else {}
+        if given:
+            self._note_live(self._live | places_of(given))
         quiet = self._quiet
         quiet.begin_tick(now)
         return Tick(
@@ -272,6 +297,8 @@ class Ticks:
             explains=explains,
             asks_held=asks_held,
             replays=replays,
+            given=given,
+            waiting=self._pool.waiting,
         )
 
     def end(self, tick: Tick, reports: Sequence[Report], seconds: float = 0.0) -> None:
@@ -329,16 +356,19 @@ class Ticks:
         else:
             self._quiet.skip_tick()
         self.clock.skip(max((it.skipped for it in reports), default=_NO_TIME))
-        self.follow([(name, it.worker) for it in reports for name in it.live], reports)
+        live = {(name, it.worker): count for it in reports for name, count in it.live.items()}
+        self._pool.note(live)
+        self.follow(live, reports)
 
     def _note_live(self, live: Iterable[Place], waiting: frozenset[str] = frozenset()) -> None:
-        live = frozenset(live)
+        self._live = frozenset(live)
+        live = self._live | self._pool.places
         if (live, waiting) == self._noted:
             return
-        self._live, self._noted = live, (live, waiting)
-        names = {name for name, _ in self._live}.union(self._discovering)
+        self._noted = live, waiting
+        names = {name for name, _ in live}.union(self._discovering)
         self._ended = self._sources.difference(waiting, names)
-        self._finished = self._quiet.finished(with_waiting(self._live, self._quiet.places, self._discovering))
+        self._finished = self._quiet.finished(with_waiting(live, self._quiet.places, self._discovering))
         self.unfinished = tuple(sorted(names))
 
     def _note_lags(self, reports: Iterable[Report]) -> None:
@@ -357,4 +387,7 @@ class Ticks:
             shares: dict[str, list[Share | None]] = {}
             for (name, _), share in self._shares_by_place.items():
                 shares.setdefault(name, []).append(share)
+            for name in self._pool.waiting.intersection(shares):
+                size = self._pool.size(name)
+                shares[name].append(None if size is None else (0, size))
             self.shares = {name: total_share(it) for name, it in shares.items()}

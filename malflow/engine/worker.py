@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from malflow.engine.dead_letters import WorkerReplays
-from malflow.engine.parts.places import PartPlaces, Parts
+from malflow.engine.parts.places import PartPlaces, Parts, everywhere
 from malflow.engine.plan import Program
 from malflow.engine.reports import CLOCK
 from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target, act_for
@@ -59,6 +60,7 @@ class Worker:
         worker_id: the index of this worker, ``0..parallelism-1``.
         parallelism: the number of workers.
         parts: the parts of each source that each worker holds.
+        waiting: the parts that no worker holds yet, of sources with parts that are handed out.
         tracked: whether to track changes for `WorkerStates.deltas`.
         debug: whether to run the checks that are too slow for production.
         errors: the exceptions that are attributed to user code; BaseException in processes that malflow owns, in which
@@ -74,6 +76,7 @@ class Worker:
         *,
         parallelism: int,
         parts: Parts,
+        waiting: Mapping[str, Collection[Any]] = MappingProxyType({}),
         tracked: bool = False,
         debug: bool = False,
         errors: type[BaseException] = Exception,
@@ -100,20 +103,43 @@ class Worker:
         self.states = WorkerStates(made)
         self.time = WorkerTime(program, worker_id, self._workers, made)
         self.reports = WorkerReports(program, worker_id, made, self._output, self.time, self._replays)
-        self.time.set_parts(parts)
+        self._waited: frozenset[str] = frozenset()
+        self.set_parts(parts, {}, waiting)
 
-    def set_parts(self, parts: Parts, discovered: Mapping[str, Collection[Any]]) -> None:
+    def set_parts(
+        self,
+        parts: Parts,
+        discovered: Mapping[str, Collection[Any]],
+        waiting: Mapping[str, Collection[Any]] = MappingProxyType({}),
+    ) -> None:
         """Set the parts of each source that each worker holds, between ticks; `open` builds the missing readers.
 
         Args:
             parts: the parts, including all that this worker reads.
             discovered: the parts that appeared after the job's first start.
+            waiting: the parts that no worker holds yet, of sources with parts that are handed out.
         """
         for source in self.sources:
             name = source.context.operator_name
-            source.set_parts(parts[name][self.worker_id], discovered.get(name, ()))
+            source.set_parts(parts[name][self.worker_id], discovered.get(name, ()), waiting.get(name, ()))
         self._places.set(parts)
-        self.time.set_parts(parts)
+        self._waited = frozenset(waiting)
+        self.time.set_parts(everywhere(parts, waiting))
+
+    def note_waiting(self, names: Collection[str]) -> None:
+        """Note the sources with parts that no worker has got yet, before a tick that reports the times before it."""
+        for source in self.sources:
+            source.may_get_more = source.context.operator_name in names
+
+    def _take_parts(self, tick: Tick) -> None:
+        """Take the parts that are handed out to this worker, and note where the others are."""
+        for source in self.sources:
+            name = source.context.operator_name
+            if name in self._waited:
+                new = tick.given[name][self.worker_id] if name in tick.given else ()
+                self._act(source, partial(source.take_parts, new, may_get_more=name in tick.waiting))
+        self._places.add(tick.given)
+        self._waited = tick.waiting
 
     @property
     def parallelism(self) -> int:
@@ -129,6 +155,9 @@ class Worker:
         """Open the operators, after loading the state and before the first tick."""
         for operator in self.operators:
             self._act(operator, operator.open)
+        for source in self.sources if self._waited else ():  # some may have come to it in another process
+            held = [source.parts if at == self.worker_id else () for at in self._workers]
+            self._places.add({source.context.operator_name: held})
 
     def reopen(self, source: Source) -> None:
         """Build the readers of a source's new parts, between ticks."""
@@ -200,6 +229,8 @@ class Worker:
         return self._output.drain() if ends else self._output.take()
 
     def _begin(self, tick: Tick) -> None:
+        if self._waited:
+            self._take_parts(tick)
         for source in self.sources:
             source.final, source.pauses = tick.final, not tick.polls
         self.time.note_ended(tick.ended, final=tick.final)

@@ -141,7 +141,7 @@ class WorkerReports:
         report.polled = sum(source.polled for source in self._sources)
         report.largest_poll = max(source.polled for source in self._sources)
         report.emitting = [it.context.operator_name for it in self._sources if it.emitted]
-        report.live = [it.context.operator_name for it in self._sources if not it.is_finished]
+        report.live = {it.context.operator_name: len(it.live_parts) for it in self._sources if not it.is_finished}
         report.read = {it.context.operator_name: it.polled_by_part for it in self._sources if it.polled_by_part}
         report.ended = {it.context.operator_name: it.take_ended() for it in self._sources if it.has_ended}
         report.skipped = max(source.take_skipped() for source in self._sources)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from malflow.checks import check_whole_number
 from malflow.engine.parts.dealing import deal, redeal, with_listed, with_new
 from malflow.engine.parts.discovery import discovering
-from malflow.engine.parts.places import PartPlaces, Parts, Place, Redeal, held_parts
+from malflow.engine.parts.places import PartPlaces, Parts, Place, Redeal, held_parts, waiting_parts, with_given
 from malflow.engine.plan import Program, Stage, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States, stored_once
@@ -58,6 +58,8 @@ class Workers:
     Attributes:
         listed: the parts of each source.
         parts: the parts of each source that each worker holds.
+        waiting: the parts that no worker held when the workers were made or loaded, of sources with parts that are
+            handed out.
         parallelism: the number of workers of each stage.
         discovered: the parts of each source that appeared after the job's first start.
     """
@@ -86,16 +88,16 @@ class Workers:
             listed = {name: list_parts(name, node.source) for name, node in program.sources.items()}
         self.listed = listed
         self.parts = deal(program, listed, parallelism) if parts is None else parts
+        self.waiting: Mapping[str, Sequence[Any]] = waiting_parts(listed, self.parts)
         check_not_input(program, listed)
         self._stages = self._make_workers(parallelism)
         self._list_workers()
 
     def load(self, found: Loaded) -> None:
         """Load the states of a snapshot before `open`: see `malflow.engine.states.loading.load_into`."""
-        self.parts = found.parts
+        self.parts, self.waiting = found.parts, waiting_parts(self.listed, found.parts)
         self.discovered.update(found.discovered)
-        for worker in self._workers:
-            worker.set_parts(self.parts, self.discovered)
+        self._set_parts()
         self._fill(found.routed)
         for worker in self._workers:
             worker.states.forget(found.changed(worker.worker_id, self.parallelism))
@@ -116,9 +118,9 @@ class Workers:
             finished: the finished parts of sources, by worker and name.
         """
         self.discovered = {name: set(parts) for name, parts in discovered.items()}
+        self._set_parts()
         for worker in self._workers:
             at = worker.worker_id
-            worker.set_parts(self.parts, self.discovered)
             worker.states.apply({name: Delta(state, whole=True) for name, state in states.get(at, {}).items()})
             worker.states.forget(changed.get(at, ()))
             worker.states.finish(finished.get(at, {}))
@@ -216,7 +218,7 @@ class Workers:
             states = raised.get(worker.worker_id, {})
             worker.states.apply({name: Delta(state, whole=True) for name, state in states.items()})
             worker.states.forget(states)
-            worker.set_parts(self.parts, self.discovered)
+        self._set_parts()
         if self._is_open:
             for worker in self._workers:
                 for source in worker.sources:
@@ -270,6 +272,7 @@ class Workers:
             exchange: completes the output of a stage with that of the workers in other processes; None if there are
                 none.
         """
+        self.parts = with_given(self.parts, tick.given)
         sent: Sent = {}
         for stage, workers in zip(self._program.stages, self._stages, strict=True):
             outputs = []
@@ -350,7 +353,7 @@ class Workers:
                 states.setdefault(name, {})[worker.worker_id] = state
         redeal = self.redealt(parallelism)
         routed = reroute(self._program, states, self.parallelism, parallelism, redeal=redeal)
-        self.parts = redeal.parts
+        self.parts, self.waiting = redeal.parts, waiting_parts(self.listed, redeal.parts)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
         self.parallelism = parallelism
         self._list_workers(*old_stages)
@@ -393,6 +396,7 @@ class Workers:
                     worker,
                     parallelism=parallelism,
                     parts=parts,
+                    waiting=self.waiting,
                     tracked=self._tracked,
                     debug=self._debug,
                     errors=Exception if self._hosted is None else BaseException,
@@ -403,8 +407,12 @@ class Workers:
         ]
         for worker in chain.from_iterable(stages):
             if self.discovered:
-                worker.set_parts(parts, self.discovered)
+                worker.set_parts(parts, self.discovered, self.waiting)
         return stages
+
+    def _set_parts(self) -> None:
+        for worker in self._workers:
+            worker.set_parts(self.parts, self.discovered, self.waiting)
 
     def _list_workers(self, *leaving: Sequence[Worker]) -> None:
         """List the workers and the operators to close, including workers about to be removed."""

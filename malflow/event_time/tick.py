@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,6 +37,8 @@ class Tick:
         explains: whether reports include the progress of operators in event time before the tick.
         asks_held: whether the input has ended and reports include the open results of operators.
         replays: the requests about dead letters that operators serve before their input.
+        given: the parts of each source that each worker gets; their readers are built at the beginning of the tick.
+        waiting: the sources with parts that no worker has got yet.
     """
 
     number: int = 0
@@ -54,3 +56,5 @@ class Tick:
     explains: bool = False
     asks_held: bool = False
     replays: tuple[Replay, ...] = ()
+    given: Mapping[str, Sequence[Sequence[Any]]] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()

@@ -199,7 +199,7 @@ class Runtime(Steered):
             GraphError: if it is malformed, or a sink can't provide its delivery guarantee.
         """
         with self._slot.current.own.working():
-            program = built(self._build)
+            program = replace(built(self._build), part_assignment=self._options.part_assignment)
         check_deliveries(program, keeps=self._keeps)
         self._slot.current.program = program
         return program

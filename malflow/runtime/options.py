@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from malflow.checks import Cures, check_choice, check_function, check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
+from malflow.engine.plan import PartAssignment
 from malflow.errors import GraphError, check_methods
 from malflow.events import InputEnded, Listener
 from malflow.operators.waiting import Waiting
@@ -63,6 +64,7 @@ class RunOptions:
     listeners: Sequence[Listener] = ()
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
     at_end: Literal["finish", "keep"] | None = None
+    part_assignment: PartAssignment = "auto"
     pinned: Collection[str] = ()
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class RunOptions:
         _check_listeners(self.listeners)
         check_choice(_RUN, "sinks", self.sinks, ("exactly_once", "accept_duplicates"))
         check_choice(_RUN, "at_end", self.at_end, ("finish", "keep", None))
+        check_choice(_RUN, "part_assignment", self.part_assignment, ("auto", "dynamic", "static"))
         _check_pinned(self.pinned, [it.name for it in fields(self) if it.name != "pinned"])
         object.__setattr__(self, "pinned", tuple(self.pinned))
         object.__setattr__(self, "renamed", dict(self.renamed or {}))
@@ -130,6 +133,7 @@ class RunArguments(TypedDict, total=False):
     listeners: Sequence[Listener]
     sinks: Literal["exactly_once", "accept_duplicates"]
     at_end: Literal["finish", "keep"] | None
+    part_assignment: PartAssignment
     pinned: Collection[str]
 
 
@@ -272,6 +276,10 @@ class RuntimeBuilder:
     def at_end(self, at_end: Literal["finish", "keep"] | None) -> Self:
         """Set whether the end of the input closes windows and fires timers, or keeps them for the next run."""
         return self._with("at_end", at_end)
+
+    def part_assignment(self, part_assignment: PartAssignment) -> Self:
+        """Set whether workers get the parts of sources at once or one after the other."""
+        return self._with("part_assignment", part_assignment)
 
     def pinned(self, names: Collection[str]) -> Self:
         """Set the names of options that no configuration may change."""

@@ -50,6 +50,11 @@ class SingleThreadRuntime(LocalRuntime):
             patterns and joins emit their results. ``"keep"`` suspends the run, as a stop does: open windows, timers and
             waiting records stay in the state for the next run. With None, a run with a persistence keeps them, and one
             without finishes.
+        part_assignment: when several workers get the parts of a source with many that end, such as files.
+            ``"dynamic"`` gives a worker a few of them, and the next one when it has read one, the largest first;
+            ``"static"`` gives each worker its share at the start. With ``"auto"``, the default, a source is dynamic
+            unless time is generated from its records. Unread parts hold the time back: windows close only when the last
+            part is being read.
         pinned: the names of options that no configuration may change: see `malflow.config`.
 
     Raises:

@@ -6,13 +6,15 @@ No claim is made, nothing is written, no sink is restored, opened or fenced, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from malflow.engine.parts.dealing import deal
 from malflow.engine.parts.places import Parts as DealtParts
+from malflow.engine.parts.places import waiting_parts, with_given
+from malflow.engine.parts.pool import PartPool
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.sink_transactions import SinkTransactions, check_owners
 from malflow.engine.sinks import position_in
@@ -98,6 +100,7 @@ class StartPlan:
         begins_anew: sources without positions, which start over.
         dealt: the parts of each source that each worker would begin with; only if they were listed, and the number of
             workers is known.
+        waiting: the parts of each source that workers would get later, when they have read others.
         unknown: the facts that can't be known before the start, as sentences.
     """
 
@@ -113,6 +116,7 @@ class StartPlan:
     unseen: tuple[Unseen, ...] = ()
     begins_anew: tuple[str, ...] = ()
     dealt: DealtParts | None = None
+    waiting: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
 
@@ -135,6 +139,7 @@ def planned(program: Program, options: RunOptions, *, deep: bool = False) -> Sta
 
 
 def _planned(program: Program, options: RunOptions, *, deep: bool) -> StartPlan:
+    program = replace(program, part_assignment=options.part_assignment)
     backend, found = options.persistence, Preview()
     if isinstance(backend, FsspecBackend):
         found = preview(backend, states_of(program), options.restore_options)
@@ -178,7 +183,13 @@ class _Planning:
     def deal(self) -> None:
         """Deal the parts as a start without a snapshot does."""
         if self._workers is not None and len(self._listed) == len(self._program.sources):
-            self._plan = replace(self._plan, dealt=deal(self._program, self._listed, self._workers))
+            self._note_dealt(deal(self._program, self._listed, self._workers))
+
+    def _note_dealt(self, dealt: DealtParts) -> None:
+        """Note the parts that each worker would begin with, and those that wait for a worker."""
+        with refusing(self._refuse, ""):
+            dealt = with_given(dealt, PartPool(self._program, self._listed, dealt).take())
+        self._plan = replace(self._plan, dealt=dealt, waiting=waiting_parts(self._listed, dealt))
 
     def review(self) -> None:
         """Note the states, and the refusals that follow from the manifest alone."""
@@ -263,9 +274,10 @@ class _Planning:
             new = tuple(part for part in listed[name] if part not in present)
             gone = tuple(part for part in present if part not in present_now)
             parts[name] = Parts(len(listed[name]), new, gone)
-        dealt = None if self._workers is None else result.parts
+        if self._workers is not None:
+            self._note_dealt(result.parts)
         migrated = {name: sum(map(len, result.present[name].values())) for name in result.migrated}
-        self._plan = replace(self._plan, moves=moves, parts=parts, dealt=dealt, migrated=migrated)
+        self._plan = replace(self._plan, moves=moves, parts=parts, migrated=migrated)
 
     def _note_sinks(self, restored: RestoredState) -> None:
         """Note the transactions that the start would commit, and whether two sinks share one ledger."""

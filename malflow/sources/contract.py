@@ -143,7 +143,8 @@ class StatelessSourceImpl(Generic[P, V, T]):
     """A source with parts that restart from the beginning when they are rebuilt. Subclassing is optional.
 
     It may have a method ``resume_part(part, position)``. It returns a reader that continues from the ``position()`` of
-    another reader in the same run. Without it, readers are pickled to move between processes.
+    another reader in the same run. Without it, readers are pickled to move between processes. ``part_sizes(parts)`` is
+    as for `StatefulSourceImpl`.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
@@ -154,12 +155,15 @@ class StatelessSourceImpl(Generic[P, V, T]):
             stopped. None, also if an implementation lacks the attribute, to list them once per run.
         in_one_process: whether readers must stay in the process that started the run, like servers; runtimes with
             several processes reject such a source. False if an implementation lacks the attribute.
+        bounded: whether all parts end: with several workers, a worker may then read one after the other of many parts.
+            False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
     discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
+    bounded: bool = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
@@ -182,7 +186,9 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
     - ``present_part(part)``: returns the current name of a part from an older snapshot;
     - ``renamed_parts(positions, listed)``: returns the new names, by the old ones, of parts that were renamed since the
       snapshot, given its positions by part and the current parts. A part that reuses a name is then new;
-    - ``list_again()``: lists the parts as `list_parts` does, every `discover_every` after a run has begun.
+    - ``list_again()``: lists the parts as `list_parts` does, every `discover_every` after a run has begun;
+    - ``part_sizes(parts)``: returns the known sizes of unread parts, by part, in the unit of a reader's ``share()``. Of
+      a `bounded` source, the largest parts are read first. Called in the process that started the run.
 
     Attributes:
         keyed: whether a record's key is its part; if False, records have no key. True if an implementation lacks the
@@ -197,12 +203,15 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             may then omit it. A source with a policy has readers with ``take_rejected``, and ``with_policy(policy)``.
             The latter returns the source with another policy. It may have ``read_again(part, raw)``. It returns the
             value of a dead letter's raw record, for replays.
+        bounded: whether all parts end: with several workers, a worker may then read one after the other of many parts.
+            Each is built where it is read, when it is begun. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
     in_order: bool = False
     discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
+    bounded: bool = False
     policy: OnError | None = None
 
     @abstractmethod

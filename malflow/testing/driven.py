@@ -60,7 +60,7 @@ class DrivenRun(Workers):
     ) -> None:
         super().__init__(program, parallelism=parallelism, tracked=tracked, debug=debug)
         self.sinks = RunSinks(program.sinks, policy=program.policy)
-        self.ticks = Ticks(program, self.parts, first_limit=first_limit(debug=debug))
+        self.ticks = Ticks(program, self.parts, self.listed, first_limit=first_limit(debug=debug))
         host = SingleThreadHost(program, self.sinks, parallelism=parallelism, tracked=tracked, workers=self)
         self.snapshots = RunSnapshots(
             NoPersistence() if persistence is None else persistence,
@@ -90,7 +90,7 @@ class DrivenRun(Workers):
         ours = {name: it for name, it in states.items() if name not in self.sinks.names}
         restored = RestoredState(0, tick, parallelism, ours, dict(versions), dict(placements))
         load_into(self, self._program, restored)
-        self.ticks.place(self.parts)
+        self.ticks.place(self.parts, self.listed)
         self.ticks.number = tick
 
     def resume(self) -> RestoredState | None:
@@ -127,7 +127,7 @@ class DrivenRun(Workers):
     def rescale(self, parallelism: int) -> None:
         """Continue with another number of workers; see `Workers.rescale`."""
         super().rescale(parallelism)
-        self.ticks.place(self.parts)
+        self.ticks.place(self.parts, self.listed)
         if self._is_open:
             self.ticks.start(self.live)
 
@@ -183,7 +183,7 @@ class DrivenProcesses:
         )
         self.sinks = RunSinks(driver_sinks(program), policy=program.policy)
         self._host = ProcessesHost(program, pickled_program(program), self.sinks, options)
-        self.ticks = Ticks(program, self._host.parts)
+        self.ticks = Ticks(program, self._host.parts, self._host.listed)
         self.snapshots = RunSnapshots(
             persistence,
             states_of(program),
@@ -234,7 +234,7 @@ class DrivenProcesses:
         if parallelism == self.parallelism:
             return
         self._host.rescale(parallelism)
-        self.ticks.place(self.parts)
+        self.ticks.place(self.parts, self._host.listed)
         self.ticks.start(self._host.live())
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[Place]) -> None:

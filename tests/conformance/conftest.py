@@ -28,7 +28,7 @@ SPARK = pytest.mark.spark
 SLOW = pytest.mark.slow
 
 OWN_PATHS = {
-    *("bad_records", "confirmations", "discovery", "file_sinks", "own_persistence", "parts", "queries"),
+    *("bad_records", "confirmations", "discovery", "file_sinks", "on_demand", "own_persistence", "parts", "queries"),
     *("replays", "requests", "rescale", "resume", "sinks", "snapshots", "sources", "transactions", "watched_files"),
 }
 """The files whose subject runtimes have ways of their own for: reading, writing, snapshots, dead letters, requests."""

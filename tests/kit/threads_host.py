@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from malflow.engine.parts.discovery import Change, Confirmations
+from malflow.engine.parts.places import with_given
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks
@@ -78,6 +79,7 @@ class ThreadsHost:
     def load(self, restored: RestoredState) -> OldStates:
         states, positions = self._sinks.split(restored.states)
         load_into(self._workers, self._program, replace(restored, states=states))
+        self.parts = self._workers.parts
         return positions
 
     def open(self, tick: int) -> None:
@@ -113,6 +115,7 @@ class ThreadsHost:
     def run(self, tick: Tick) -> list[Report]:
         """Take a tick: each thread runs a stage of its worker, and then passes on pickles."""
         self._answer()
+        self.parts = self._workers.parts = with_given(self.parts, tick.given)
         told = self._everywhere(lambda at: _told(self._of(at), tick))
         sent: dict[int, list[Any]] = {}
         for number, stage in enumerate(self._program.stages):

@@ -8,6 +8,9 @@ __all__ = ["DEAL_BUGS"]
 
 _DEAL = "tests/engine/test_deal.py"
 _PARTS = "tests/conformance/test_parts.py"
+_POOL = "tests/engine/test_pool.py"
+_ON_DEMAND = "tests/conformance/test_on_demand.py"
+_HANDED_OUT = "tests/spark/test_handed_out_parts.py"
 _GOLDEN = "tests/golden/test_golden.py::test_states_of_parts_are_found_where_the_parts_are_dealt"
 
 DEAL_BUGS = [
@@ -100,6 +103,54 @@ DEAL_BUGS = [
         "redeal(program, listed, after, held, levels=before != after)",
         "redeal(program, listed, after, {}, levels=before != after, states=held)",
         (f"{_DEAL}::test_parts_that_were_hashed_are_dealt_at_the_next_start",),
+    ),
+    Bug(
+        "a part is handed out twice after a crash",
+        "a new run begins with all parts",
+        "engine/parts/dealing.py",
+        "        dealt = {of[part] for name, of in units.items() for part in held.get(name, ()) if part in of}\n",
+        "        dealt = set[_Unit]()\n",
+        (f"{_POOL}::test_a_part_that_was_being_read_stays_with_its_worker",),
+    ),
+    Bug(
+        "unread parts do not hold the time back",
+        "a part counts once it is read",
+        "operators/epochs/part_epochs.py",
+        "            return (*live, _UNREAD)\n",
+        "            return live\n",
+        (f"{_POOL}::test_unread_parts_hold_the_time_back_on_every_worker", _ON_DEMAND),
+    ),
+    Bug(
+        "a rescale forgets the parts that wait",
+        "all parts are held",
+        "runtime/coordination/coordinator.py",
+        "        self.ticks.place(self._host.parts, self._host.listed)\n",
+        "        self.ticks.place(self._host.parts)\n",
+        (f"{_ON_DEMAND}::test_a_rescale_in_the_middle_reads_each_part_once",),
+    ),
+    Bug(
+        "a source ends while parts wait",
+        "a source has ended if no worker reads it",
+        "engine/ticks.py",
+        "        live = self._live | self._pool.places\n",
+        "        live = self._live\n",
+        (f"{_POOL}::test_each_part_is_read_once_whatever_happens",),
+    ),
+    Bug(
+        "a part that waits for the one before is silent",
+        "each part is polled in each tick",
+        "operators/epochs/part_epochs.py",
+        "        for part in self.source.asked_parts:\n",
+        "        for part in self.source.polled_parts:\n",
+        (f"{_POOL}::test_a_part_that_waits_for_the_one_before_is_not_silent",),
+    ),
+    Bug(
+        "a lost worker forgets the parts that it got",
+        "the parts of a worker are those that it began with",
+        "operators/hosting/source.py",
+        "        if self._waiting:\n            held",
+        "        if False:\n            held",
+        (f"{_HANDED_OUT}::test_each_part_is_read_once",),
     ),
     Bug(
         "a query asks the worker of a part's hash",

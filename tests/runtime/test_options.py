@@ -27,6 +27,7 @@ COMMON: dict[str, Any] = {
     "listeners": (),
     "sinks": "accept_duplicates",
     "at_end": "keep",
+    "part_assignment": "dynamic",
     "pinned": ("parallelism",),
 }
 OF_PROCESSES: dict[str, Any] = COMMON | {

@@ -54,7 +54,7 @@ def program() -> Program:
 
 
 def payload_of(made: Program, parts: Any, discovered: Any) -> bytes:
-    return dumps_program(with_sink_proxies(made), ON_SPARK, parts, discovered)
+    return dumps_program(with_sink_proxies(made), ON_SPARK, parts, discovered, {})
 
 
 def place(folder: Path) -> ScratchFolder:

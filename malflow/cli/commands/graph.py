@@ -110,32 +110,35 @@ def _look_at_parts(runtime: Runtime, program: Program, flow: str, output: Output
     if found.dealt is None:
         raise CommandError("Spark decides how many workers there are when it starts; --parallelism sets it", Exit.USAGE)
     workers = max(map(len, found.dealt.values()), default=0)
-    by_worker = {
+    by_worker: dict[int | None, list[tuple[str, str]]] = {
         at: [(name, safe_repr(part)) for name, them in found.dealt.items() for part in them[at]]
         for at in range(workers)
     }
+    if waiting := [(name, safe_repr(part)) for name, parts in found.waiting.items() for part in parts]:
+        by_worker[None] = waiting
     _write_parts(by_worker, flow, output)
     return Exit.DONE
 
 
-def _parts_of_run(run: FoundRun) -> dict[int, list[tuple[str, str]]]:
+def _parts_of_run(run: FoundRun) -> dict[int | None, list[tuple[str, str]]]:
     """Return the parts of a run that have not ended, by worker."""
     progress = answer_of(run, "progress")
-    found: dict[int, list[tuple[str, str]]] = {it["worker"]: [] for it in progress["workers"]}
+    found: dict[int | None, list[tuple[str, str]]] = {it["worker"]: [] for it in progress["workers"]}
     for it in progress["parts"]:
         if it["worker"] is not None and not it["is_finished"]:
             found[it["worker"]].append((it["source"], it["part"]))
     return found
 
 
-def _write_parts(by_worker: Mapping[int, Sequence[tuple[str, str]]], flow: str, output: Output) -> None:
+def _write_parts(by_worker: Mapping[int | None, Sequence[tuple[str, str]]], flow: str, output: Output) -> None:
     if output.json:
         for worker, parts in by_worker.items():
             told = [{"source": source, "part": part} for source, part in parts]
             click.echo(document_line("worker_parts", worker=worker, parts=told))
         return
     for worker, parts in by_worker.items():
-        output.write(f"worker {worker}: {plural(len(parts), 'part') if parts else 'none'}")
+        who = "for the first worker that has read its parts" if worker is None else f"worker {worker}"
+        output.write(f"{who}: {plural(len(parts), 'part') if parts else 'none'}")
         for source, part in parts:
             output.write(safe_line(f"  {source}  {part}"))
     if not any(by_worker.values()):

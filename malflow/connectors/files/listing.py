@@ -15,6 +15,7 @@ from malflow.connectors.files.paths import (
     InputFileError,
     Path,
     digest,
+    known_sizes,
     listed_files,
     local_size,
     one_name,
@@ -62,6 +63,8 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         GraphError: if an argument is invalid.
     """
 
+    bounded = True
+
     def __init__(
         self,
         path: Path | Iterable[Path],
@@ -99,6 +102,10 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         if self.discover_every is not None:
             self._watch.begin(files)
         return files
+
+    def part_sizes(self, parts: Sequence[str]) -> dict[str, int]:
+        """Return the stored bytes of files, as far as they are known without a request to a server."""
+        return known_sizes(parts, self._storage_options)
 
     def list_again(self) -> list[str]:
         """Return the files while a run reads, without new ones that may still be written, or that were renamed.

@@ -263,6 +263,28 @@ def local_size(path: str) -> int | None:
         return None
 
 
+def known_sizes(files: Iterable[str], storage_options: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of files in bytes: of local ones, and of those in listings that the file system remembers."""
+    sizes: dict[str, int] = {}
+    listings: dict[tuple[int, str], dict[str, Any]] = {}
+    for file in files:
+        if is_local(file):
+            size = local_size(file)
+        elif _is_chained(file):
+            continue
+        else:
+            filesystem, inner = filesystem_of(file, storage_options)
+            folder = inner.rpartition("/")[0]
+            place = id(filesystem), folder
+            if place not in listings:
+                entries = filesystem.dircache.get(folder, ()) if hasattr(filesystem, "dircache") else ()
+                listings[place] = {entry["name"]: entry.get("size") for entry in entries}
+            size = listings[place].get(inner)
+        if size is not None:
+            sizes[file] = size
+    return sizes
+
+
 SPAN = 4096
 """The number of bytes to hash at the start of the file, and before the position."""
 

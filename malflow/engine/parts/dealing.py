@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from malflow.engine.parts.places import Held, PartPlaces, Parts, Redeal, held_parts
+from malflow.engine.parts.pool import IN_HAND, on_demand_sources
 from malflow.engine.plan import Program
 from malflow.partitioners import rendezvous_select
 
@@ -21,6 +22,7 @@ __all__ = ["deal", "redeal", "with_listed", "with_new"]
 #   parts that are hashed    on the worker of their hash, whatever it has: their keys meet other streams there
 #   equal parts of sources   on one worker if streams are keyed by them, since these may meet; they count as often
 #   parts that have ended    count nothing, and stay
+#   many parts that end      are not dealt, but handed out while the run reads: see `malflow.engine.parts.pool`
 #
 # Invariant: without hashed parts and equal ones, no worker has two live parts more than another after a deal with
 # `levels`, and no deal with the same result moves fewer.
@@ -46,10 +48,11 @@ def deal(
         levels: whether parts may move for balance from workers that stay.
 
     Returns:
-        The parts of each source that each worker holds, in the order listed.
+        The parts of each source that each worker holds, in the order listed; parts to be handed out are left out.
     """
     keyed, hashed = program.keyed_sources, program.hashed_sources
     units = {name: {part: (None if name in keyed else name, part) for part in parts} for name, parts in listed.items()}
+    units = _without_waiting(program, units, workers, held)
     live = {
         name: [unit for part, unit in them.items() if part not in ended.get(name, ())] for name, them in units.items()
     }
@@ -76,6 +79,26 @@ def deal(
 
 _Unit = tuple[str | None, Any]
 """What moves as one: a part with its source, or, without one, equal parts of all sources with keyed streams."""
+
+
+def _without_waiting(
+    program: Program, units: dict[str, dict[Any, _Unit]], workers: int, held: Held
+) -> dict[str, dict[Any, _Unit]]:
+    """Return the parts without those that are handed out while the run reads.
+
+    A part with a worker keeps it, and a part that meets an equal one of another source is dealt with it. Where few are
+    left, all are dealt.
+    """
+    names = on_demand_sources(program).intersection(units) if workers > 1 else frozenset[str]()
+    while names:
+        dealt = {of[part] for name, of in units.items() for part in held.get(name, ()) if part in of}
+        dealt.update(unit for name, them in units.items() if name not in names for unit in them.values())
+        some = {name: {part: unit for part, unit in units[name].items() if unit in dealt} for name in names}
+        many = frozenset(name for name in names if len(units[name]) - len(some[name]) > workers * IN_HAND)
+        if many == names:
+            return {**units, **some}
+        names = many
+    return units
 
 
 def redeal(
@@ -124,8 +147,9 @@ def with_new(
         parts: the parts of each source that each worker holds.
         ended: the finished parts of each source.
     """
-    workers = max(map(len, parts.values()), default=1)
-    return deal(program, with_listed(listed, new), workers, held_parts(parts), ended=ended, levels=False)
+    workers, held = max(map(len, parts.values()), default=1), held_parts(parts)
+    known = {name: [part for part in some if part in held.get(name, ())] for name, some in listed.items()}
+    return deal(program, with_listed(known, new), workers, held, ended=ended, levels=False)
 
 
 def _place_others(

@@ -11,7 +11,20 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.partitioners import Partitioner, part_select, rendezvous_select
 
-__all__ = ["Held", "PartPlaces", "Parts", "Place", "Redeal", "held_parts", "held_positions", "only", "places_of"]
+__all__ = [
+    "Held",
+    "PartPlaces",
+    "Parts",
+    "Place",
+    "Redeal",
+    "everywhere",
+    "held_parts",
+    "held_positions",
+    "only",
+    "places_of",
+    "waiting_parts",
+    "with_given",
+]
 
 Parts = Mapping[str, Sequence[Sequence[Any]]]
 """The parts of each source that each worker holds."""
@@ -41,6 +54,34 @@ def held_positions(
     }
 
 
+def waiting_parts(listed: Mapping[str, Sequence[Any]], parts: Parts) -> dict[str, list[Any]]:
+    """Return the parts of each source that no worker holds yet; only of sources that have any."""
+    waiting: dict[str, list[Any]] = {}
+    for name, some in listed.items():
+        if len(some) > sum(map(len, parts.get(name, ()))):
+            held = {part for them in parts.get(name, ()) for part in them}
+            waiting[name] = [part for part in some if part not in held]
+    return {name: some for name, some in waiting.items() if some}
+
+
+def with_given(parts: Parts, given: Parts) -> Parts:
+    """Return the parts that each worker holds, with more of them."""
+    if not given:
+        return parts
+    more = {
+        name: [[*held, *new] if new else held for held, new in zip(parts[name], by_worker, strict=True)]
+        for name, by_worker in given.items()
+    }
+    return {**parts, **more}
+
+
+def everywhere(parts: Parts, names: Collection[str]) -> Parts:
+    """Return the parts, with a part of some sources on every worker: any worker may yet read them."""
+    if not names:
+        return parts
+    return {name: [(name,)] * len(by_worker) if name in names else by_worker for name, by_worker in parts.items()}
+
+
 class PartPlaces:
     """The partitioner of the streams that are keyed by parts: it looks a part up where the parts were dealt.
 
@@ -60,10 +101,21 @@ class PartPlaces:
         self._others = {name: {part: at for part, at in held.items() if at < workers} for name, held in others.items()}
         self._of_source: dict[str, dict[Any, int]] = {}
         self._of_keys: dict[Any, int] | None = None
+        self._given: dict[str, dict[Any, int]] = {}
+
+    def add(self, given: Parts) -> None:
+        """Add parts that workers have got since."""
+        for name, by_worker in given.items():
+            new = {part: worker for worker, them in enumerate(by_worker) for part in them}
+            self._given.setdefault(name, {}).update(new)
+            if name in self._of_source:
+                self._of_source[name].update(new)
+            if self._of_keys is not None and name in self._keyed:
+                self._of_keys.update(new)
 
     def set(self, parts: Parts) -> None:
         """Set the parts that each worker holds."""
-        self._parts, self._of_source, self._of_keys = parts, {}, None
+        self._parts, self._of_source, self._of_keys, self._given = parts, {}, None, {}
 
     def __call__(self, key: Any, workers: Sequence[int]) -> int:
         """Return the worker of a key: see `Partitioner`."""
@@ -86,7 +138,7 @@ class PartPlaces:
         if name not in self._of_source:
             by_worker = enumerate(self._parts.get(name, ()))
             listed = {part: worker for worker, them in by_worker for part in them}
-            self._of_source[name] = {**self._others.get(name, {}), **listed}
+            self._of_source[name] = {**self._others.get(name, {}), **listed, **self._given.get(name, {})}
         return self._of_source[name]
 
     def bound(self, partitioner: Partitioner | None) -> Partitioner | None:

@@ -31,6 +31,21 @@ __all__ = ["PART", "GeneratePartEpochs"]
 PART = "part"
 """The first element of the key of a part's epoch in the state: ``(PART, part)``."""
 
+
+class _Unread:
+    """Stands for the parts that no worker has got yet: they hold the epoch back on every worker."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<not begun yet>"
+
+    def __reduce__(self) -> str:
+        return "_UNREAD"
+
+
+_UNREAD = _Unread()
+
 _PATIENCE = 4
 """How many records per part may be outside the common bounds before the bounds are computed again."""
 
@@ -83,6 +98,7 @@ class GeneratePartEpochs(GenerateEpochs):
         self._by_part: dict[Any, Any] = {}
         self._answered_by_part: dict[Any, Any] = {}
         self._live: Sequence[Any] | None = None
+        self._may_get_more = False
         self._holding: Sequence[Any] = ()
         self._unread: set[Any] = set()
         self._heap: list[tuple[Any, int]] = []
@@ -95,7 +111,8 @@ class GeneratePartEpochs(GenerateEpochs):
     @property
     def holding(self) -> Sequence[Any]:
         """The unfinished parts that hold the epoch back."""
-        return self._holding if self._live is not None else self._holding_of(self.source.live_parts)
+        is_current = self._live is not None and self._may_get_more is self.source.may_get_more
+        return self._holding if is_current else self._holding_of(self.source.live_parts)
 
     def time(self) -> OperatorTime:
         """Return the last epoch issued, and the epochs of the parts that hold it back; None for no epoch."""
@@ -155,8 +172,7 @@ class GeneratePartEpochs(GenerateEpochs):
     def _count_silence(self) -> None:
         """Measure the silence of the polled parts; records of a later poll in the tick end it."""
         emitting, passed, self._passed = self.source.polled_by_part, self._passed, None
-        polled: Sequence[Any] = self.source.polled_parts
-        for part in polled[:1] if self.source.in_order else polled:
+        for part in self.source.asked_parts:
             if part in emitting:
                 self._silence_of[part] = None
             elif passed is not None:
@@ -214,9 +230,9 @@ class GeneratePartEpochs(GenerateEpochs):
 
     def _hold(self, live: Sequence[Any]) -> Iterable[Sequence[Batch]]:
         """Find the unfinished parts that hold the epoch back, and issue the epoch that they allow."""
-        if live is self._live:
+        if live is self._live and self.source.may_get_more is self._may_get_more:
             return
-        self._live, self._holding = live, self._holding_of(live)
+        self._live, self._may_get_more, self._holding = live, self.source.may_get_more, self._holding_of(live)
         self._silence_of.update(dict.fromkeys(self._silence_of.keys() - set(live)))
         self._unread = {part for part in self._holding if part not in self._by_part}
         self._heap = []
@@ -228,6 +244,8 @@ class GeneratePartEpochs(GenerateEpochs):
 
     def _holding_of(self, live: Sequence[Any]) -> Sequence[Any]:
         """Return all unfinished parts; if parts are read in order, those started on any worker and the next one."""
+        if self.source.may_get_more:
+            return (*live, _UNREAD)
         if not self.source.in_order:
             return live
         return [*live[:1], *(part for part in live[1:] if part in self._by_part)]
@@ -269,6 +287,8 @@ class GeneratePartEpochs(GenerateEpochs):
     @property
     def _is_of_one_part(self) -> bool:
         """Whether there is a single part. Its epoch is the stream's."""
+        if self.source.may_get_more:
+            return False
         return len(self._holding) == 1 and self._previous == self._by_part.get(self._holding[0])
 
     def _move(self, part: Any, own: Any, epoch: Any, position: int, epochs: Marks) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any
 
+from malflow.checks import is_whole_number
 from malflow.diagnostics import operator_error
 from malflow.errors import GraphError, MissingDependency, OperatorError
 from malflow.operators.contract import Operator, OperatorContext
@@ -22,6 +24,7 @@ __all__ = [
     "check_gone",
     "gone_error",
     "list_parts",
+    "part_sizes",
 ]
 
 _COMPARED = ATOMIC_TYPES - {float, complex}
@@ -142,7 +145,7 @@ def list_parts(
         parts = list(listed())
         for part in parts:
             check_key(part)
-        twice = [part for part in parts if parts.count(part) > 1] if len(set(parts)) < len(parts) else []
+        twice = [part for part, count in Counter(parts).items() if count > 1] if len(set(parts)) < len(parts) else []
     except (GraphError, MissingDependency):
         raise
     except Exception as error:
@@ -150,6 +153,32 @@ def list_parts(
     if twice:
         raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
     return parts
+
+
+def part_sizes(
+    operator_name: str,
+    source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
+    parts: Iterable[Any],
+) -> dict[Any, int]:
+    """Return the sizes of parts, as far as a source knows them.
+
+    Raises:
+        OperatorError: if the source fails, or a size is not a number.
+    """
+    if not hasattr(source.impl, "part_sizes"):
+        return {}
+    asked = [*parts]
+    try:
+        found = source.impl.part_sizes(asked)
+        sizes = {part: found[part] for part in asked if found.get(part) is not None}
+    except Exception as error:
+        raise operator_error(operator_name, error, None, source.impl) from error
+    for part, size in sizes.items():
+        if is_whole_number(size, least=0):
+            continue
+        reason = f"part_sizes() must return whole numbers; got {short_repr(size)} for part {short_repr(part)}"
+        raise operator_error(operator_name, reason, None, source.impl)
+    return sizes
 
 
 def check_gone(

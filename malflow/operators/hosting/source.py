@@ -46,6 +46,8 @@ class Source(PartOperator):
         in_order: whether the parts are read one after the other.
         live_parts: the unfinished parts, in the order listed; replaced by a new object when they change.
         polled_parts: the value of `live_parts` when the last tick began.
+        asked_parts: the parts that were polled in the last tick.
+        may_get_more: whether parts that no worker has read yet may come to this one.
         polls: how often the source was polled since a worker last set this to zero.
         saturated: how many of these polls filled the limit of a part.
     """
@@ -75,7 +77,11 @@ class Source(PartOperator):
         self._source = source
         self._has_positions = isinstance(source, StatefulSource)
         self._keyed = keyed
-        self._listed = parts
+        self.asked_parts: Sequence[Any] = ()
+        self.may_get_more = False
+        self._in_turn = False
+        self._listed = [*parts]
+        self._waiting: Collection[Any] = ()
         self._discovered: Collection[Any] = ()
         self._is_open = False
         self._readers: dict[Any, Reader] = {}
@@ -98,22 +104,48 @@ class Source(PartOperator):
         """The parts that have been read to their end in this run."""
         return self._finished
 
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The parts of this worker, in the order in which it got them."""
+        return self._listed
+
     def has_part(self, part: Any) -> bool:
         """Whether a part is being read on this worker, or has been."""
         return part in self._readers
 
-    def set_parts(self, parts: Sequence[Any], discovered: Collection[Any]) -> None:
+    def set_parts(self, parts: Sequence[Any], discovered: Collection[Any], waiting: Collection[Any] = ()) -> None:
         """Set the parts of this worker; `open` builds the readers of new ones.
 
         Args:
             parts: the parts.
             discovered: the parts that appeared after the job's first start.
+            waiting: parts that no worker had read then. If one has a position now, this worker has got it since.
         """
-        self._listed, self._discovered = parts, discovered
+        self._listed, self._discovered, self._waiting = [*parts], discovered, waiting
+        self.may_get_more = self._in_turn = bool(waiting)
+
+    def take_parts(self, parts: Sequence[Any], *, may_get_more: bool) -> None:
+        """Build the readers of parts that are handed out; a tick may begin several times.
+
+        Args:
+            parts: the parts that this worker gets.
+            may_get_more: whether parts that no worker has read yet may come to it.
+        """
+        new = [part for part in parts if part not in self._readers]
+        for part in new:
+            self._open_reader(part)
+        self._listed += new
+        if new or may_get_more != self.may_get_more:
+            self.may_get_more = may_get_more
+            self.live_parts = (*self.live_parts, *(part for part in new if self._readers[part].is_live))
+            self._drop_finished()
 
     def open(self) -> None:
         """Build the missing readers, from their positions if they have one."""
         self._is_open = True
+        if self._waiting:
+            held, waiting = set(self._listed), set(self._waiting)
+            self._listed += [part for part in self.state if part in waiting and part not in held]
         for part in self._listed:
             if part not in self._readers:
                 self._open_reader(part)
@@ -152,10 +184,10 @@ class Source(PartOperator):
             return ((Batch(None, (), (), ((0, MAX),)),),)
         polled: dict[Any, Batch] = {}
         limit = 0
+        self.asked_parts = parts = self.live_parts[: 1 if self.in_order else None]
         if not self.pauses:
-            parts = self.live_parts[: 1 if self.in_order else None]
-            limit = self._limit_of_part(len(parts) or 1)
-            polled = {part: self._poll(part, limit) for part in parts}
+            limit = self._limit_of_part(1 if self._in_turn else len(parts) or 1)
+            polled = self._poll_in_turn(limit) if self._in_turn else {part: self._poll(part, limit) for part in parts}
         self.polled = 0 if self.guard is None else sum(self._reject(part, self.guard) for part in polled)
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         if polled:
@@ -363,6 +395,16 @@ class Source(PartOperator):
         limit = max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
         return max(1, min(limit, self.most // parts))
 
+    def _poll_in_turn(self, limit: int) -> dict[Any, Batch]:
+        """Poll the parts one after the other, up to the limit of all: the first is read at full speed, to its end."""
+        polled: dict[Any, Batch] = {}
+        for part in self.live_parts:
+            if limit > 0:
+                polled[part] = batch = self._poll(part, limit)
+                limit -= len(batch)
+        self.asked_parts = [*polled]
+        return polled
+
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
         return Batch([part] * len(values) if self._keyed else None, values, timestamps)
@@ -398,4 +440,4 @@ class Source(PartOperator):
         self._newly_finished.extend(finished)
         self._untold.extend(finished)
         self._finished.update(finished)
-        self._note_live()
+        self.live_parts = tuple(part for part in self.live_parts if self._readers[part].is_live)

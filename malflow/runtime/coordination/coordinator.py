@@ -74,7 +74,7 @@ class Coordinator:
         guard: RestartGuard | None = None,
         restarts: int = 0,
     ) -> None:
-        self.ticks = Ticks(program, host.parts, first_limit=first_limit(debug=options.debug))
+        self.ticks = Ticks(program, host.parts, host.listed, first_limit=first_limit(debug=options.debug))
         self.snapshots = RunSnapshots(
             options.persistence,
             states_of(program),
@@ -145,7 +145,7 @@ class Coordinator:
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
         if not self._restarts:
             warn_without_sink(self._program)
-            if self._host.is_parallel:
+            if self._host.is_parallel and not self.ticks.hands_out:
                 warn_of_idle_readers(self._program, self._host.parts)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
@@ -304,7 +304,7 @@ class Coordinator:
     def _rescale(self, change: Rescale) -> None:
         previous = self._host.parallelism
         self._host.rescale(change.parallelism)
-        self.ticks.place(self._host.parts)
+        self.ticks.place(self._host.parts, self._host.listed)
         self.ticks.start(self._host.live())
         self._requests.listeners.notify(Rescaled(self.ticks.number, previous, change.parallelism))
         self._mailbox.changes.end_rescale()
@@ -393,7 +393,7 @@ class Coordinator:
     def _pause(self) -> None:
         """Pause if nothing was polled, or the host requires it; requests cut it short."""
         seconds = self._host.pause()
-        if self.ticks.polled:
+        if self.ticks.polled or self.ticks.hands_out:
             self._pauses.reset()
         else:
             seconds = max(seconds, self._pauses.longer())

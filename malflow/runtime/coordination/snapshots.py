@@ -162,7 +162,7 @@ class RunSnapshots:
             keys = sum(count for name, count in restored.keys.items() if "/" not in name)
             self.info = SnapshotInfo(restored.snapshot, restored.tick, restored.time, keys)
             self._sinks.restore(self._host.load(restored))
-            self._ticks.place(self._host.parts)
+            self._ticks.place(self._host.parts, self._host.listed)
             self._ticks.number = restored.tick
             self._ticks.clock.advance_to(restored.time)
             self._sinks.begin_tick(Tick(number=restored.tick, now=restored.time or datetime.now(UTC)), is_first=True)

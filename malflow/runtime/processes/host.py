@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from malflow.engine.parts.dealing import with_listed, with_new
 from malflow.engine.parts.discovery import Change
-from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.places import Parts, Place, with_given
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -247,6 +247,7 @@ class ProcessesHost:
         """Run a tick in all processes, and write its output to the sinks in this process."""
         ticked = self._running.ask_all(RunTick(tick))
         self._tick = tick.number
+        self.parts = with_given(self.parts, tick.given)
         self._sinks.note_reader(is_gone=self._running.reader_is_gone)
         sinks = deliver(self._sinks.writers, (chunk for it in ticked for chunk in it.output))
         return [*(report for it in ticked for report in it.reports), sinks]

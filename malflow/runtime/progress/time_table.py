@@ -228,6 +228,8 @@ class _Run:
         known = [at for _, _, at in heard if at is not None]
         if heard:
             facts |= {"source": heard[0][0], "silence": self.now - max(known) if known else None}
+        elif parts:  # the parts that no worker has got yet
+            facts["source"] = node.source
         return facts
 
     def _upstream(self, vertex: int, worker: int) -> list[tuple[str, Any, datetime | None]]:

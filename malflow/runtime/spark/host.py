@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from malflow.engine.parts.discovery import Change, check_finished
-from malflow.engine.parts.places import Parts
+from malflow.engine.parts.places import Parts, with_given
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -117,6 +117,7 @@ class SparkHost:
         self._spec: RunSpec | None = None
         self._changelog = Changelog(settings.scratch, 0)
         self._discovered: Mapping[str, set[Any]] = {}
+        self._numbers: Mapping[str, Mapping[Any, int]] = {}
         self._pace = Pace(settings.options.pace, parallelism, program.least_batch)
         self._names, self._gauges = names_of_counts(program), program.gauges
         self._command = TickCommand(0, ())
@@ -260,9 +261,11 @@ class SparkHost:
         """Return the command of a tick; remove entries that only the last tick needed from the changelog."""
         self._forget()
         self._began = time.monotonic()
+        self.parts = with_given(self.parts, tick.given)
         self._command = TickCommand.of(
             tick,
             self.index.last,
+            given=self._numbered(tick.given),
             whole=self._needs_whole,
             rewrites=() if tick.final else self.index.rewrites,
             merges=() if tick.final else self.index.merges,
@@ -275,6 +278,15 @@ class SparkHost:
         )
         self._needs_whole = False
         return self._command
+
+    def _numbered(self, given: Parts) -> list[tuple[str, int, list[int]]]:
+        """Return the parts that a tick hands out as their numbers among those that waited: a command must be short."""
+        return [
+            (name, worker, [self._numbers[name][part] for part in them])
+            for name, by_worker in given.items()
+            for worker, them in enumerate(by_worker)
+            if them
+        ]
 
     def take(self, rows: list[Row], seconds: float) -> tuple[list[Report], float]:
         """Deliver the output of a tick to the sinks on the driver, and return the workers' reports.
@@ -373,6 +385,7 @@ class SparkHost:
             Changelog(settings.scratch, previous).clear()
         program, place = pack_program(self._payload(workers), settings.scratch, self._changelog)
         self._discovered = workers.discovered
+        self._numbers = {name: {part: at for at, part in enumerate(some)} for name, some in workers.waiting.items()}
         self._pace = Pace(options.pace, self.parallelism, self._program.least_batch)
         self.places = WorkerPlaces()
         self._is_cut_short = False
@@ -391,9 +404,9 @@ class SparkHost:
         return bases
 
     def _payload(self, workers: Workers) -> bytes:
-        """Pickle the program with the parts of its sources, including those that appeared after the first start."""
+        """Pickle the program with the parts of its sources, also those that have appeared, and those that wait."""
         program = with_sink_proxies(self._program, encodes=self._encodes)
-        return dumps_program(program, ON_SPARK, workers.parts, workers.discovered)
+        return dumps_program(program, ON_SPARK, workers.parts, workers.discovered, workers.waiting)
 
     def _held(self, parallelism: int) -> tuple[StateMove, Workers]:
         """Begin to move the states after the last tick to new workers.

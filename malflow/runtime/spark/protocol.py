@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from malflow.engine.plan import Program
@@ -57,7 +58,8 @@ class RunSpec:
     Attributes:
         generation: the number of the generation.
         parallelism: the number of workers.
-        payload: the pickled program, and each worker's parts of each source; empty if they are in the scratch folder.
+        payload: the pickled program, each worker's parts of each source, and the parts that wait; empty if they are in
+            the scratch folder.
         scratch: the place of the changelog.
         attempts: the number of times that Spark tries a task.
         most: the maximum number of records that a worker polls in a tick, over all of its sources.
@@ -99,6 +101,9 @@ class TickCommand:
         explains: whether tasks report the progress of operators in event time.
         asks_held: whether the input has ended and tasks report the open results of operators.
         replays: the fields of the requests about dead letters.
+        given: the parts that are handed out: the source, the worker, and the numbers of the parts among those that
+            waited when the generation began.
+        waiting: the sources with parts that no worker has got yet.
         polls: whether sources are polled.
         final: whether this is the last tick, which emits the epoch (watermark) `MAX`.
         whole: whether every worker writes a full changelog entry, not only its changes.
@@ -126,6 +131,8 @@ class TickCommand:
     explains: bool = False
     asks_held: bool = False
     replays: Sequence[tuple[str, Sequence[str] | None, bool]] = ()
+    given: Sequence[tuple[str, int, Sequence[int]]] = ()
+    waiting: Sequence[str] = ()
     polls: bool = True
     final: bool = False
     whole: bool = False
@@ -150,8 +157,16 @@ class TickCommand:
         """Return the tick after which a stage of a worker merges its changelog entries; None if it does not."""
         return next((tick for *place, tick in self.merges if place == [stage, worker]), None)
 
-    def as_tick(self) -> Tick:
-        """Return the tick in the form that its workers use."""
+    def as_tick(self, waiting: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> Tick:
+        """Return the tick in the form that its workers use.
+
+        Args:
+            waiting: the parts that no worker held when the generation began, by source.
+        """
+        given: dict[str, list[list[Any]]] = {}
+        for name, worker, numbers in self.given:
+            by_worker = given.setdefault(name, [[] for _ in self.last[0]])
+            by_worker[worker] = [waiting[name][number] for number in numbers]
         return Tick(
             number=self.tick,
             now=datetime.fromisoformat(self.now),
@@ -166,6 +181,8 @@ class TickCommand:
             polls=self.polls,
             explains=self.explains,
             asks_held=self.asks_held,
+            given=given,
+            waiting=frozenset(self.waiting),
             replays=tuple(
                 Replay(operator, None if ids is None else tuple(ids), discards)
                 for operator, ids, discards in self.replays
@@ -197,6 +214,7 @@ class TickCommand:
             replays=[(it.operator, it.ids, it.discards) for it in tick.replays],
             polls=tick.polls,
             final=tick.final,
+            waiting=sorted(tick.waiting),
             **how,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from malflow.engine.parts.places import Parts
 from malflow.engine.plan import Program
@@ -144,12 +144,14 @@ class LoadedProgram(NamedTuple):
         program: the program.
         parts: the parts of each source that each worker holds.
         discovered: the parts of each source that have appeared since the job's first start.
+        waiting: the parts that no worker held when the generation began, of sources with parts that are handed out.
         changelog: the changelog of the generation.
     """
 
     program: Program
     parts: Parts
     discovered: Mapping[str, Collection[Any]]
+    waiting: Mapping[str, Sequence[Any]]
     changelog: Changelog
 
 
@@ -277,10 +279,13 @@ def _evict(run: str, generation: int, command: TickCommand) -> None:
                 LIVE_WORKERS.pop(name).worker.close()
 
 
-def _read(classes: bytes, payload: bytes) -> tuple[Program, Parts, Mapping[str, Collection[Any]]]:
+_Payload: TypeAlias = tuple[Program, Parts, Mapping[str, Collection[Any]], Mapping[str, Sequence[Any]]]
+
+
+def _read(classes: bytes, payload: bytes) -> _Payload:
     try:
         install_classes(classes)
-        read: tuple[Program, Parts, Mapping[str, Collection[Any]]] = pickle.loads(payload)  # noqa: S301 - the driver wrote it
+        read: _Payload = pickle.loads(payload)  # noqa: S301 - the driver wrote it
     except Exception as error:
         raise GraphError(
             f"the dataflow can't be read by the processes of Spark: {error_line(error)}"
@@ -355,20 +360,21 @@ class CurrentWorker:
         return ()
 
     def _made(self) -> Worker:
-        program, parts, discovered, _ = self._loaded
+        program, parts, discovered, waiting, _ = self._loaded
         worker = Worker(
             program,
             self._stage,
             self._number,
             parallelism=self._spec.parallelism,
             parts=parts,
+            waiting=waiting,
             tracked=True,
             debug=self._spec.debug,
             errors=BaseException,
             pickle_reader=dumps_by_value,
         )
         if discovered:
-            worker.set_parts(parts, discovered)
+            worker.set_parts(parts, discovered, waiting)
         key = self._spec.scratch.run, self._spec.generation
         SHARED.setdefault(key, {}).update((id(it.resource), it) for it in worker.shared)
         return worker

@@ -79,7 +79,7 @@ class StageAttempt:
         self._worker = worker
         self._command = command
         self._loaded = load(spec, command)
-        self._tick = command.as_tick()  # its epochs may be of a class of the script
+        self._tick = command.as_tick(self._loaded.waiting)  # its epochs may be of a class of the script
         self._program, self._changelog = self._loaded.program, self._loaded.changelog
         self._last = command.last[stage][worker]
         self._counts: Counter[str] = Counter()
@@ -140,6 +140,7 @@ class StageAttempt:
     def _do(self, live: LiveWorker, arrived: _Arrived) -> Iterable[Row] | None:
         worker = live.worker
         outgoing = OutgoingRecords(worker, self._spec.parallelism, debug=self._spec.debug)
+        worker.note_waiting(self._tick.waiting)  # a worker that was rebuilt here has not seen the tick before
         if queries := self._command.queries:
             answer_questions(queries, self._program, self._changelog, worker, self._stage, self._command.tick)
         self._times = _times_of(worker) if self._command.explains else {}
@@ -186,7 +187,8 @@ class StageAttempt:
     def _has_parts(self, source: Source) -> bool:
         """Whether a source may have records here, judged only by facts that all attempts share."""
         name = source.context.operator_name
-        return bool(self._loaded.parts[name][self._worker]) and name not in self._command.ended
+        has_parts = self._loaded.parts[name][self._worker] or name in self._loaded.waiting
+        return bool(has_parts) and name not in self._command.ended
 
     def _process(self, worker: Worker, arrived: _Arrived, outgoing: OutgoingRecords) -> None:
         """Process the input, unpacking one chunk at a time if that has the same result."""
@@ -243,6 +245,7 @@ class StageAttempt:
         )
         if not is_noted:
             report.report.facts = {}  # another attempt would measure other values
+            report.report.ended = {}  # a new worker would tell of all parts; earlier reports had them
             report.report.shares = {}  # the size of a file may have changed
         report = replace(
             report,
