@@ -1,15 +1,21 @@
-"""Parse texts of one JSON value each as the `json` module does, in half its time.
+"""Parse texts of one JSON value each as the `json` module does, in half its time, or a quarter with msgspec.
 
-Some texts at a time are joined to an array and parsed in one call, in which equal names of fields become one object:
-the records are smaller, and faster to read, to pickle and to release. Texts that are not JSON could form an array with
-their neighbours, such as ``[1`` and ``2]``. So a random text, which no input can contain on purpose, separates them in
-the array. If every second item is this text, no value has swallowed it; otherwise, each text is parsed alone.
+With msgspec, of the extra `json`, it parses what it takes. It refuses some of what `json` takes: NaN, numbers that are
+too large for a float, halves of surrogate pairs. So `json` decides about all that msgspec refuses. What both take is
+the same to the last bit.
+
+Without it, some texts at a time are joined to an array and parsed in one call, in which equal names of fields become
+one object: the records are smaller, and faster to read, to pickle and to release. Texts that are not JSON could form an
+array with their neighbours, such as ``[1`` and ``2]``. So a random text, which no input can contain on purpose,
+separates them in the array. If every second item is this text, no value has swallowed it; otherwise, each text is
+parsed alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from secrets import token_hex
 from typing import Any
 
@@ -45,6 +51,9 @@ def json_values(texts: Sequence[str]) -> list[Any]:
     >>> json_values(['{"n": 1}', " [2] "])
     [{'n': 1}, [2]]
     """
+    decoded = _decoded(texts)
+    if decoded is not None:
+        return decoded
     values: list[Any] = []
     start = 0
     while start < len(texts):
@@ -54,6 +63,28 @@ def json_values(texts: Sequence[str]) -> list[Any]:
         found = _together(some)
         values += _one_by_one(some) if found is None else found
     return values
+
+
+def _decoded(texts: Sequence[str]) -> list[Any] | None:
+    """Return the values that msgspec reads; None without it, or if it refuses a text, about which `json` decides."""
+    decode = _decoder()
+    try:
+        return None if decode is None else list(map(decode, texts))
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - its errors have no base in Python
+        return None
+
+
+@cache
+def _decoder() -> Callable[[str], Any] | None:
+    """Return the parser of msgspec; None if it is not installed."""
+    try:
+        import msgspec  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    decode: Callable[[str], Any] = msgspec.json.Decoder().decode
+    return decode
 
 
 def _together(texts: Sequence[str]) -> list[Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,8 +21,29 @@ VALUES = st.recursive(
 TEXTS = st.builds(
     "{}{}{}".format, st.sampled_from(["", " ", "\t\r"]), VALUES.map(json.dumps), st.sampled_from(["", " \n"])
 )
+MUTATED = st.builds(
+    lambda text, cuts: (
+        "".join(
+            text[:at] + new + text[at + len(new) - 1 :] if new else text[:at] + text[at + 1 :] for at, new in cuts[:1]
+        )
+        or text
+    ),
+    VALUES.map(json.dumps),
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["", *'{}[]",:01.eE+-tNI\\\x00\x1f\x7fé'])), max_size=1),
+)
+"""JSON with a character too many, too few, or another one."""
+
 CUT = st.text(alphabet='[]{}",:1a \\', max_size=8)
 """Pieces of JSON, which could form values together with others."""
+
+
+@pytest.fixture(params=["json", "msgspec"], autouse=True, scope="module")
+def parser(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Parse with msgspec, and without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "json":
+            patch.setattr(parsing, "_decoder", lambda: None)
+        yield
 
 
 def alone(texts: list[str]) -> Any:
@@ -40,7 +62,7 @@ def together(texts: list[str]) -> Any:
 
 
 @pytest.mark.slow
-@given(st.lists(TEXTS | CUT, max_size=6))
+@given(st.lists(TEXTS | CUT | MUTATED, max_size=6))
 @example(["[1", "2]"])
 @example(["[1", "2],3"])
 @example(["1]", "[2"])
@@ -48,6 +70,9 @@ def together(texts: list[str]) -> Any:
 @example(['{"a":[{}', "{}]},{}"])
 @example(['"a\\', '"'])
 @example(["1", ""])
+@example(
+    ["NaN", "-Infinity", "1e400", '"\\ud800"', "-0", "-0.0", "1E5", '{"a": 1, "a": 2}', str(10**30), "[01]", "\ufeff1"]
+)
 def test_each_text_has_the_value_that_it_has_alone(texts: list[str]) -> None:
     assert together(texts) == alone(texts)
 
@@ -60,6 +85,7 @@ def test_a_bad_text_among_many_is_found() -> None:
 
 
 def test_large_texts_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_decoder", lambda: None)
     joined: list[int] = []
     together = parsing._together
     monkeypatch.setattr(parsing, "_together", lambda texts: joined.append(len(texts)) or together(texts))  # type: ignore[func-returns-value]

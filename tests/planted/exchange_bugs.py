@@ -11,6 +11,7 @@ _PLACEMENT = "tests/engine/test_placement.py"
 _PARTITIONERS = "tests/test_partitioners.py"
 _PACING = "tests/engine/test_poll_pacing.py"
 _JSON = "tests/connectors/test_json_values.py"
+_TYPES = "tests/connectors/files/test_types.py"
 _FEWER = "tests/engine/test_fewer_epochs.py"
 _SAME_PANES = f"{_FEWER}::test_fewer_epochs_close_the_same_panes_after_the_same_records"
 
@@ -70,6 +71,30 @@ EXCHANGE_BUGS = [
         "    if len(readers) > 1 and not all(isinstance(field, str) for field in fields.values()):\n",
         "    if not readers:\n",
         (f"{_FIELDS}::test_whole_values_are_sent_if_one_reader_needs_them",),
+    ),
+    Bug(
+        "what msgspec refuses is no JSON",
+        "one parser is enough",
+        "connectors/json_values.py",
+        "    except Exception:  # noqa: BLE001 - its errors have no base in Python\n        return None\n",
+        "    except Exception as error:\n        raise ValueError(str(error)) from error\n",
+        (f"{_JSON}::test_each_text_has_the_value_that_it_has_alone",),
+    ),
+    Bug(
+        "fields of a class are passed by their places",
+        "a dataclass takes its fields in order",
+        "connectors/files/typed.py",
+        "        self._is_positional = self._made is not None and _has_parameters(self._made, self.names)\n",
+        "        self._is_positional = True\n",
+        (f"{_TYPES}::test_records_of_a_batch_are_as_one_by_one",),
+    ),
+    Bug(
+        "true is an integer in a batch",
+        "a bool is an int",
+        "connectors/files/typed.py",
+        "        if as_given is not None and as_given.issuperset(map(type, values)):\n",
+        "        if as_given is not None and all(isinstance(it, tuple(as_given)) for it in values):\n",
+        (f"{_TYPES}::test_records_of_a_batch_are_as_one_by_one",),
     ),
     Bug(
         "dicts with fields in another order are sent in the order of the first",

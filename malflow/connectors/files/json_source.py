@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,9 +14,10 @@ from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource
-from malflow.connectors.files.typed import FieldError, RecordTypes, Types
+from malflow.connectors.files.typed import FieldError, RecordTypes, StructTypes, Types, is_struct
 from malflow.connectors.json_values import json_value, json_values
 from malflow.durations import Duration
+from malflow.errors import GraphError
 
 __all__ = [
     "JsonLinesSource",
@@ -40,7 +41,7 @@ class JsonLinesSource(FileSource[Any]):
         types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass; values are converted to
             instances of it; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
-            is bad.
+            is bad. Or a ``Struct`` of msgspec, which has rules of its own.
         encoding: the text encoding (a superset of ASCII).
         on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
             ``"dead_letter"`` to keep its text, or call a function with the `BadRecord` and count it; or an `OnError`
@@ -81,7 +82,12 @@ class JsonLinesSource(FileSource[Any]):
         discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
-        self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
+        if not is_struct(types):
+            self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
+        elif partitions:
+            raise GraphError("JsonLinesSource can't add columns of partitions= to a Struct; use a dataclass as types")
+        else:
+            self._types = StructTypes(types)
         super().__init__(
             path,
             encoding=encoding,
@@ -111,7 +117,17 @@ class _JsonParser(RecordParser[Any]):
             FieldError: if the fields do not fit the types.
             ValueError: if the line is not JSON.
         """
+        if (found := self._parsed((line,))) is not None:
+            return found[0]
         return self._typed(json_value(line), line)
+
+    def _parsed(self, texts: Sequence[str]) -> list[Any] | None:
+        """Return the records of several lines; None if `_typed` must convert them.
+
+        Raises:
+            ValueError: if a line is not JSON.
+        """
+        return None if self._types is None or self._more.values else self._types.parsed(texts)
 
     def _typed(self, value: Any, line: str) -> Any:
         """Return the value of a line with the types of its fields and the columns of its folders.
@@ -138,8 +154,10 @@ class _JsonParser(RecordParser[Any]):
         taken = lines.lines[lines.next : lines.next + limit]
         try:
             texts = list(filter(None, taken))
-            values = json_values(texts)
-            return values if self._is_plain else list(map(self._typed, values, texts)), len(taken)
+            if self._is_plain:
+                return json_values(texts), len(taken)
+            found = self._parsed(texts)
+            return found or list(map(self._typed, json_values(texts), texts)), len(taken)
         except (ValueError, RecursionError):
             return None
 

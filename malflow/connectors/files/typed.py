@@ -8,16 +8,28 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
+from inspect import Parameter, signature
 from math import inf, isinf
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from malflow.connectors.json_values import json_values
 from malflow.errors import GraphError
 from malflow.words import error_line, short_repr
 
-__all__ = ["BY_NAME", "DELIMITERS", "FieldError", "RecordTypes", "Types", "shown_kind", "without_none"]
+__all__ = [
+    "BY_NAME",
+    "DELIMITERS",
+    "FieldError",
+    "RecordTypes",
+    "StructTypes",
+    "Types",
+    "is_struct",
+    "shown_kind",
+    "without_none",
+]
 
 Types = type[Any] | Mapping[str, Any]
 """A dataclass, or types by the names of fields."""
@@ -102,6 +114,12 @@ class RecordTypes:
         lenient = _LENIENT if of_text else {datetime: _TOO_FINE, time: _TOO_FINE}
         self._strict = {name: kind for name, it in named.items() if (kind := without_none(it)) in lenient}
         self._converters = {name: self._converter(asked_by, name, kind) for name, kind in named.items()}
+        self._as_given = {
+            name: frozenset({it, NoneType} if it is not kind else {it})
+            for name, kind in named.items()
+            if (it := without_none(kind)) in _OF_JSON
+        }
+        self._is_positional = self._made is not None and _has_parameters(self._made, self.names)
 
     def missing(self, header: Sequence[str], more: Collection[str] = ()) -> str | None:
         """Return why records with these fields, and `more`, cannot be converted, or None if they can."""
@@ -164,6 +182,45 @@ class RecordTypes:
             value = {**value, **{name: exact[name] for name in self._exact if name in exact}}
         found = {name: self._column(name, (value[name],))[0] for name in self.names if name in value}
         return {**value, **found, **more} if self._made is None else self._make(found | self._chosen(more))
+
+    def parsed(self, texts: Sequence[str]) -> list[Any] | None:
+        """Return the records of several JSON texts; None if each must be looked at.
+
+        Raises:
+            ValueError: if one is not JSON.
+            RecursionError: if one is nested too deeply.
+        """
+        return self.records(json_values(texts))
+
+    def records(self, values: Sequence[Any]) -> list[Any] | None:
+        """Convert JSON values to records, field by field; None if `record` must look at each of them.
+
+        The values become the records, unless these are objects of a class.
+        """
+        if self._exact or set(map(type, values)) != {dict}:
+            return None
+        names = self.names
+        try:
+            columns = [self._converted(name, [value[name] for value in values]) for name in names]
+            if self._made is None:
+                for name, (column, is_new) in zip(names, columns, strict=True):
+                    for value, it in zip(values, column, strict=True) if is_new else ():
+                        value[name] = it
+                return list(values)
+            rows = zip(*[column for column, _ in columns], strict=True) if columns else ((),) * len(values)
+            made = self._made
+            if self._is_positional:
+                return [made(*row) for row in rows]
+            return [made(**dict(zip(names, row, strict=True))) for row in rows]
+        except Exception:  # noqa: BLE001 - of a value or a user's class: `record` raises the error of its record
+            return None
+
+    def _converted(self, name: str, values: Sequence[Any]) -> tuple[Sequence[Any], bool]:
+        """Return the values of a field, and whether any differs from what was given."""
+        as_given = self._as_given.get(name)
+        if as_given is not None and as_given.issuperset(map(type, values)):
+            return values, False
+        return self._column(name, values), True
 
     def _chosen(self, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that a record has."""
@@ -230,10 +287,75 @@ class RecordTypes:
         )
 
 
+def is_struct(types: object) -> bool:
+    """Whether these are the types of a `Struct` of msgspec."""
+    return isinstance(types, type) and hasattr(types, "__struct_fields__")
+
+
+class StructTypes(RecordTypes):
+    """Records of a `Struct` of msgspec. It says what they take, and converts them.
+
+    msgspec refuses some of what `json` takes, such as NaN; such a record is converted from the value that `json` reads.
+
+    Args:
+        made: the class.
+    """
+
+    def __init__(self, made: Any) -> None:
+        from msgspec.structs import fields as fields_of  # noqa: PLC0415 - an extra; the class is of it
+
+        self._made = made
+        self._exact = ()
+        self.names = tuple(it.encode_name for it in fields_of(made))
+        self.kinds = {it.encode_name: it.type for it in fields_of(made)}
+
+    @cached_property
+    def _decode(self) -> Callable[[str], Any]:
+        from msgspec.json import Decoder  # noqa: PLC0415 - as above
+
+        decode: Callable[[str], Any] = Decoder(self._made).decode
+        return decode
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle all but the parser."""
+        return {name: it for name, it in self.__dict__.items() if name != "_decode"}
+
+    def parsed(self, texts: Sequence[str]) -> list[Any] | None:
+        """Return the records of several JSON texts; None if each must be looked at."""
+        try:
+            return list(map(self._decode, texts))
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - of msgspec or the class: `record` raises the error of its record
+            return None
+
+    def record(self, value: Any, _exact: Any = None, _more: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        """Convert a JSON value to a record.
+
+        Raises:
+            FieldError: if the class does not take it.
+        """
+        from msgspec import convert  # noqa: PLC0415 - as above
+
+        try:
+            return convert(value, self._made)
+        except Exception as error:
+            raise FieldError(f"{self._made.__name__} rejects it: {error_line(error)}") from error
+
+
 def without_none(kind: Any) -> Any:
     """Return a type without its alternative None."""
     inner = [it for it in get_args(kind) if it is not NoneType]
     return inner[0] if get_origin(kind) in (Union, UnionType) and len(inner) == 1 else kind
+
+
+def _has_parameters(made: Any, names: Sequence[str]) -> bool:
+    """Whether a class takes arguments of these names, in this order, without their names."""
+    try:
+        parameters = signature(made).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return [(it.name, it.kind) for it in parameters] == [(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
 
 
 def _is_too_large(value: Any, text: str) -> bool:

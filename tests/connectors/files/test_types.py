@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, agg
+from malflow.connectors.files.typed import FieldError, RecordTypes
 from malflow.sinks import VecSink
 from malflow.sources import CsvSource, JsonLinesSource, StatefulSource
 
@@ -199,3 +203,107 @@ def test_bad_values_can_be_skipped(tmp_path: Path) -> None:
 def test_types_are_checked_when_the_source_is_made(options: Any, told: str) -> None:
     with pytest.raises(GraphError, match=told):
         CsvSource("flights.csv", **options)
+
+
+@dataclass
+class Trade:
+    price: float
+    size: int | None
+    name: str
+    is_late: bool = False
+    at: datetime | None = None
+
+
+@dataclass(kw_only=True)
+class Named:
+    size: int
+    name: str
+
+
+@dataclass
+class Strict:
+    size: int
+    extra: InitVar[int] = 0
+    name: str = ""
+
+    def __post_init__(self, extra: int) -> None:
+        if self.size < 0 and not extra:
+            raise ValueError("it is below zero")
+
+
+VALUE = st.sampled_from([0, 1, -1, 2**70, 1.0, 1.5, True, None, "", "x", [1], "2024-05-01T12:00:00", "2024-05-01"])
+FITTING = st.fixed_dictionaries(
+    {
+        "price": st.integers() | st.floats(allow_nan=False),
+        "size": st.integers() | st.none(),
+        "name": st.text(max_size=2),
+    },
+    optional={"is_late": st.booleans(), "at": st.none() | st.just("2024-05-01T12:00:00"), "more": VALUE},
+)
+ANY = st.dictionaries(st.sampled_from(["price", "size", "name", "is_late", "at", "more"]), VALUE) | st.just([1])
+
+
+@given(
+    st.lists(FITTING, max_size=5) | st.lists(FITTING | ANY, max_size=3),
+    st.sampled_from([Trade, Named, Strict, {"size": int}, {"price": float, "at": datetime | None}, {"name": len}]),
+)
+@example([{"size": True}], {"size": int})
+@example([{"size": 1, "name": "x"}], Strict)
+def test_records_of_a_batch_are_as_one_by_one(values: list[Any], types: Any) -> None:
+    made = RecordTypes("test", types, of_text=False)
+    try:
+        expected: Any = [described(made.record(it)) for it in values]
+    except FieldError:
+        expected = None
+    found = made.records(json.loads(json.dumps(values)))
+    assert found is None or [described(it) for it in found] == expected
+
+
+def described(record: Any) -> Any:
+    facts = record if isinstance(record, dict) else vars(record)
+    return type(record), [(name, type(it), repr(it)) for name, it in facts.items()]
+
+
+def test_records_that_fit_are_made_together() -> None:
+    values = [{"price": 1.0, "size": 1, "name": "a", "is_late": False, "at": None}] * 2
+    assert RecordTypes("test", Trade, of_text=False).records(values) == [Trade(1.0, 1, "a")] * 2
+    assert RecordTypes("test", {"at": datetime}, of_text=False).records(values) is None
+
+
+class Order(msgspec.Struct, rename={"who": "name"}):
+    price: Decimal
+    who: str
+    at: datetime | None = None
+    tags: list[str] = []
+
+
+def test_lines_become_structs_of_msgspec(tmp_path: Path) -> None:
+    lines = [
+        '{"price": 1.10, "name": "a"}',
+        '{"name": "b", "price": 2, "at": "2024-05-01T12:00:00Z", "tags": ["x"], "z": 1}',
+    ]
+    source = JsonLinesSource(written(tmp_path, "\n".join(lines)), types=Order)
+    expected = [Order(Decimal("1.10"), "a"), Order(Decimal(2), "b", datetime(2024, 5, 1, 12, tzinfo=UTC), ["x"])]
+    assert values(pickle.loads(pickle.dumps(source))) == expected
+
+
+class Reading(msgspec.Struct):
+    level: float
+
+
+def test_values_that_only_json_takes_are_read(tmp_path: Path) -> None:
+    source = JsonLinesSource(written(tmp_path, '{"level": 1e400}\n{"level": NaN}\n{"level": 2}\n'), types=Reading)
+    first, second, third = [it.level for it in values(source)]
+    assert (first, second != second, third) == (float("inf"), True, 2.0)  # noqa: PLR0124 - NaN
+
+
+def test_a_line_that_is_no_struct_is_bad(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"level": 1}\n{"level": "high"}\n{"level": 3}\n')
+    with pytest.raises(OperatorError, match=r"line 2.*Reading rejects it: .*Expected `float`, got `str`.*level"):
+        values(JsonLinesSource(path, types=Reading))
+    assert [it.level for it in values(JsonLinesSource(path, types=Reading, on_error="skip"))] == [1.0, 3.0]
+
+
+def test_a_struct_has_no_columns_of_folders(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="use a dataclass as types"):
+        JsonLinesSource(tmp_path / "day=1" / "a.jsonl", types=Reading, partitions=True)
