@@ -23,6 +23,7 @@ needs_bytewax = pytest.mark.skipif(find_spec("bytewax") is None, reason="bytewax
     ("script", "arguments", "row"),
     [
         ("epochs.py", ["--records", "2000"], "datetimes, 3 s disorder, 8 parts"),
+        ("exchange.py", ["--rounds", "1", "--records", "2000"], "tuples, windows, functions that call"),
         ("connectors.py", ["--only", "parquet", "--records", "3000"], "malflow, row=tuple"),
         ("window_state.py", ["--keys", "2000", "--seconds", "2", "--records", "2000,4000"], "interval join"),
         ("operate.py", ["--only", "policies", "--records", "2000"], "stateful_map"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from operator import itemgetter
+from operator import is_, itemgetter
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -97,16 +97,20 @@ def only_fields(values: Sequence[Any], fields: Mapping[str, ReadField]) -> Seque
 def as_rows(values: Sequence[Any]) -> Sequence[Any]:
     """Return dicts that have the same fields in the same order as `Rows`; other values unchanged.
 
-    Columns are pickled and read in half the time of dicts: each field has its name in each of these.
+    Where each dict has names of its own, as from `json.loads`, columns are pickled and read in two thirds of the time.
+    Where all have the same objects as names, pickle writes each once, and the values are returned unchanged.
 
-    >>> as_rows([{"town": "Ulm", "people": 1}, {"town": "Bonn", "people": 2}]).columns
-    {'town': ['Ulm', 'Bonn'], 'people': [1, 2]}
+    >>> import json
+    >>> as_rows([json.loads('{"people": 1}'), json.loads('{"people": 2}')]).columns
+    {'people': [1, 2]}
     >>> as_rows([{"town": "Ulm"}, {"river": "Rhine"}])
     [{'town': 'Ulm'}, {'river': 'Rhine'}]
     """
-    if is_columnar(values) or not values or type(values[0]) is not dict or not values[0]:
+    if is_columnar(values) or not values or type(values[0]) is not dict or type(values[-1]) is not dict:
         return values
     names = tuple(values[0])
+    if not names or all(map(is_, names, values[-1])):
+        return values
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for start in range(0, len(values), _BLOCK):
         block = values[start : start + _BLOCK]
