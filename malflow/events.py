@@ -17,6 +17,8 @@ __all__ = [
     "LettersTaken",
     "Listener",
     "PartsDiscovered",
+    "PartsKept",
+    "PartsMoved",
     "RescaleRefused",
     "Rescaled",
     "Restarted",
@@ -133,6 +135,48 @@ class PartsDiscovered:
     tick: int
     source: str
     parts: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PartsMoved:
+    """Parts of a source have moved from a busy worker to an idle one, with all state that belongs to them.
+
+    Attributes:
+        tick: the number of the last tick before.
+        source: the name of the source.
+        parts: the parts.
+        before: the worker that read them.
+        after: the worker that reads them from now on.
+        reason: how busy both workers were.
+    """
+
+    tick: int
+    source: str
+    parts: Sequence[Any]
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartsKept:
+    """Parts of a source should move to an idle worker, and stay, since too much state would move for them.
+
+    Attributes:
+        tick: the number of the last tick.
+        source: the name of the source.
+        parts: the parts.
+        worker: the worker that reads them.
+        bytes: the bytes of state.
+        limit: the most bytes that may move.
+    """
+
+    tick: int
+    source: str
+    parts: Sequence[Any]
+    worker: int
+    bytes: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +326,8 @@ Event: TypeAlias = (
     | SnapshotFailed
     | ConfirmationFailed
     | PartsDiscovered
+    | PartsKept
+    | PartsMoved
     | DiscoveryFailed
     | LettersTaken
     | BudgetExceeded

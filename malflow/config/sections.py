@@ -86,6 +86,7 @@ class RunSettings(Table):
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
     at_end: Literal["finish", "keep"] | None = None
     part_assignment: Literal["auto", "dynamic", "static"] = "auto"
+    move_parts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

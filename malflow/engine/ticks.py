@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow.engine.idle_epochs import Lifts, QuietSources
 from malflow.engine.parts.discovery import discovering, with_waiting
-from malflow.engine.parts.places import Parts, Place, everywhere, places_of
+from malflow.engine.parts.places import Parts, Place, everywhere, near, places_of
 from malflow.engine.parts.pool import PartPool
 from malflow.engine.parts.reads import PartReads
 from malflow.engine.plan import Program
@@ -180,7 +180,8 @@ class Ticks:
         self.polled = 0
         self.seconds = 0.0
         self.sums = RunSums()
-        self.reads = PartReads()
+        reached = near(program, program.sources)
+        self.reads = PartReads(v.node.name for v, is_near in zip(program.vertices, reached, strict=True) if is_near)
         self.gauges: Mapping[str, int] = {}
         self.lateness: dict[str, Any] = {}
         self.lags: Mapping[str, Lags] = {}

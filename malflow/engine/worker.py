@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from malflow.engine.dead_letters import WorkerReplays
 from malflow.engine.parts.places import PartPlaces, Parts, everywhere
@@ -26,6 +26,8 @@ from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 
 __all__ = ["Inputs", "Outputs", "Worker"]
+
+R = TypeVar("R")
 
 Inputs = Mapping[int, Sequence[Sequence[Batch]]]
 """The batches that each worker sent in this tick, by the number of the input channel."""
@@ -150,6 +152,10 @@ class Worker:
     def shared(self) -> list[Operator]:
         """The operators with `flush` and `close` that act on an object shared with other workers of the process."""
         return [operator for operator in self.operators if operator.resource is not operator]
+
+    def act(self, operator: Operator, act: Callable[..., R], *arguments: Any) -> R:
+        """Run an action of an operator; errors of user code name the operator."""
+        return self._act(operator, act, *arguments)
 
     def open(self) -> None:
         """Open the operators, after loading the state and before the first tick."""

@@ -81,6 +81,7 @@ class Workers:
         self._tracked = tracked
         self._debug = debug
         self._is_open = False
+        self._remade: list[Worker] = []
         self._discovering = discovering(program)
         self._once = stored_once(program)
         self.discovered: dict[str, set[Any]] = {}
@@ -355,7 +356,6 @@ class Workers:
         routed = reroute(self._program, states, self.parallelism, parallelism, redeal=redeal)
         self.parts, self.waiting = redeal.parts, waiting_parts(self.listed, redeal.parts)
         old_stages, self._stages = self._stages, self._make_workers(parallelism)
-        self.parallelism = parallelism
         self._list_workers(*old_stages)
         self._fill(routed)
         for old_stage, stage in zip(old_stages, self._stages, strict=True):
@@ -367,13 +367,55 @@ class Workers:
         if self._is_open:
             self.open()
 
-    def redealt(self, parallelism: int) -> Redeal:
-        """Return the workers of parts if the run continues with another number of workers."""
+    def remake(
+        self, worker_id: int, stages: Iterable[int], change: Callable[[Mapping[str, States]], Mapping[str, States]]
+    ) -> None:
+        """Replace the operators of some stages on a worker by new ones with its states, if this process hosts it.
+
+        Readers and writers stay. The next deltas of states that have changed are complete. `settle_parts` opens the
+        operators.
+
+        Args:
+            worker_id: the worker.
+            stages: the numbers of the stages.
+            change: returns the states that change, by name.
+        """
+        for stage in stages:
+            workers = self._stages[stage]
+            for at, old in enumerate(workers):
+                if old.worker_id != worker_id:
+                    continue
+                pending = {*old.states.deltas()}
+                live = old.states.live()
+                changed = change(live)
+                new = workers[at] = self._make_worker(stage, worker_id)
+                new.states.apply({name: Delta(it, whole=True) for name, it in {**live, **changed}.items()})
+                new.states.forget(pending | {*changed})
+                self._remade.append(new)
+                for operator, remade in zip(old.operators, new.operators, strict=True):
+                    operator.transfer_parts(partial(_itself, remade))
+                old.close()
+        self._list_workers()
+
+    def settle_parts(self) -> None:
+        """Set the parts of all workers, and open the operators that are new."""
+        self.waiting = waiting_parts(self.listed, self.parts)
+        self._set_parts()
+        remade, self._remade = self._remade, []
+        for worker in remade if self._is_open else ():
+            worker.open()
+
+    def held_parts(self) -> dict[str, dict[Any, int]]:
+        """Return the worker of each part, also of parts with a position that are no longer listed."""
         listed = held_parts(self.parts)
         held: dict[str, dict[Any, int]] = {name: {} for name in self._program.sources}
-        for source in self._sources:  # with the positions of parts that are no longer listed
+        for source in self._sources:
             held[source.context.operator_name].update(dict.fromkeys(source.state, source.context.worker_id))
-        held = {name: {**them, **listed.get(name, {})} for name, them in held.items()}
+        return {name: {**them, **listed.get(name, {})} for name, them in held.items()}
+
+    def redealt(self, parallelism: int) -> Redeal:
+        """Return the workers of parts if the run continues with another number of workers."""
+        held = self.held_parts()
         return redeal(self._program, self.listed, parallelism, held, ended=self.ended())
 
     def close(self, error: BaseException | None = None) -> None:
@@ -387,28 +429,28 @@ class Workers:
         self.close(error)
 
     def _make_workers(self, parallelism: int) -> list[list[Worker]]:
-        parts, workers = self.parts, range(parallelism) if self._hosted is None else self._hosted
+        self.parallelism = parallelism
+        workers = range(parallelism) if self._hosted is None else self._hosted
         stages = [
-            [
-                Worker(
-                    self._program,
-                    stage,
-                    worker,
-                    parallelism=parallelism,
-                    parts=parts,
-                    waiting=self.waiting,
-                    tracked=self._tracked,
-                    debug=self._debug,
-                    errors=Exception if self._hosted is None else BaseException,
-                )
-                for worker in workers
-            ]
-            for stage in range(len(self._program.stages))
+            [self._make_worker(stage, worker) for worker in workers] for stage in range(len(self._program.stages))
         ]
         for worker in chain.from_iterable(stages):
             if self.discovered:
-                worker.set_parts(parts, self.discovered, self.waiting)
+                worker.set_parts(self.parts, self.discovered, self.waiting)
         return stages
+
+    def _make_worker(self, stage: int, worker: int) -> Worker:
+        return Worker(
+            self._program,
+            stage,
+            worker,
+            parallelism=self.parallelism,
+            parts=self.parts,
+            waiting=self.waiting,
+            tracked=self._tracked,
+            debug=self._debug,
+            errors=Exception if self._hosted is None else BaseException,
+        )
 
     def _set_parts(self) -> None:
         for worker in self._workers:
@@ -468,6 +510,10 @@ def _transfer_parts(old: Worker, stage: Sequence[Worker], places: PartPlaces) ->
     for at, operator in enumerate(old.operators):
         select = places.of(operator.context.operator_name) if isinstance(operator, Source) else rendezvous_select
         operator.transfer_parts(partial(_holder, [worker.operators[at] for worker in stage], select))
+
+
+def _itself(operator: Operator, _part: Any) -> Operator:
+    return operator
 
 
 def _holder(holders: Sequence[Operator], select: Partitioner, part: Any) -> Operator:

@@ -147,7 +147,10 @@ def progress_document(facts: RunFacts, progress: Progress, rates: Rates) -> Docu
             "snapshot_interval": progress.snapshot_interval,
             "unfinished": [*progress.unfinished],
             "parts": _parts(progress),
-            "workers": [{"worker": it.worker, "parts": it.parts, "per_second": it.rate} for it in progress.workers],
+            "workers": [
+                {"worker": it.worker, "parts": it.parts, "per_second": it.rate, "busy": it.busy, "lane": it.lane}
+                for it in progress.workers
+            ],
             "operators": [
                 _operator(name, it, progress, rates, 1 if facts.runtime == "single" else progress.parallelism)
                 for name, it in progress.operators.items()

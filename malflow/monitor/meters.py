@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from malflow.errors import MalflowError
-from malflow.events import Event, Rescaled, SnapshotCommitted, SnapshotFailed, TickFinished
+from malflow.events import Event, PartsMoved, Rescaled, SnapshotCommitted, SnapshotFailed, TickFinished
 from malflow.runtime.progress.progress import Progress
 from malflow.runtime.progress.time_table import TimeTable
 
@@ -74,6 +74,7 @@ class Meters:
         snapshots: the number of snapshots.
         failures: the number of snapshots that failed.
         rescales: how often the number of workers changed.
+        moves: how many parts moved to another worker.
         silence: when each source was last seen to give a record, by a monotonic clock.
         tick_at: when the last tick ended, by that clock; before the first, when the run started.
         unsaved_since: when the first record that is in no snapshot was seen; None if every record is in one.
@@ -81,7 +82,7 @@ class Meters:
 
     def __init__(self) -> None:
         self.ticks, self.captures, self.writes = Distribution(), Distribution(), Distribution()
-        self.snapshots = self.failures = self.rescales = 0
+        self.snapshots = self.failures = self.rescales = self.moves = 0
         self.silence: dict[str, float] = {}
         self.tick_at = time.monotonic()
         self.unsaved_since: float | None = None
@@ -112,6 +113,8 @@ class Meters:
                 self.failures += 1
             case Rescaled():
                 self.rescales += 1
+            case PartsMoved(parts=parts):
+                self.moves += len(parts)
             case _:
                 pass
 

@@ -301,6 +301,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("worker",),
     ),
     Metric(
+        "malflow_part_moves_total",
+        "counter",
+        "Parts that moved from a busy worker to an idle one.",
+        _alone(lambda it: it.meters.moves),
+    ),
+    Metric(
         "malflow_source_silence_seconds",
         "gauge",
         "Time since the source has given a record.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from malflow.engine.parts.discovery import Change
-from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.places import PartMove, Parts, Place
 from malflow.engine.reports import Report
 from malflow.engine.state_queries import Outcome, Question
 from malflow.engine.state_specs import OldStates
@@ -17,7 +17,7 @@ from malflow.operators.waiting import OperatorTime, Running, Waiting
 from malflow.snapshot.persistence import RestoredState, Session
 from malflow.states.keyed import StateDelta
 
-__all__ = ["Host", "PartsChanged", "Rescale", "SinkPositions", "Step", "TickingHost"]
+__all__ = ["Host", "PartsChanged", "PartsMove", "Rescale", "SinkPositions", "Step", "TickingHost"]
 
 SinkPositions: TypeAlias = Callable[[bool], Sequence[StateDelta]]
 """Ends the transactions of the run's sinks, and returns the changed positions or, with True, all of them."""
@@ -37,7 +37,20 @@ class PartsChanged:
     changes: Mapping[str, Change]
 
 
-Step: TypeAlias = Tick | Rescale | PartsChanged
+@dataclass(frozen=True, slots=True)
+class PartsMove:
+    """A step of a run: continue with parts on another worker.
+
+    Attributes:
+        move: the move.
+        reason: why they move, for the log.
+    """
+
+    move: PartMove
+    reason: str
+
+
+Step: TypeAlias = Tick | Rescale | PartsChanged | PartsMove
 """A decision of the coordinator: a tick for the host to run, or a change for `Coordinator.apply`."""
 
 
@@ -47,13 +60,14 @@ class Host(Protocol):
     All methods are called between two ticks, on the run's own thread.
 
     Attributes:
-        is_parallel: whether workers run at the same time.
+        lanes: a number for each worker; workers with the same one take turns, and others run at the same time.
         parallelism: the number of workers of each stage.
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
 
-    is_parallel: ClassVar[bool]
+    @property
+    def lanes(self) -> Sequence[int]: ...  # noqa: D102 - described above
 
     @property
     def parallelism(self) -> int: ...  # noqa: D102 - described above
@@ -153,6 +167,20 @@ class Host(Protocol):
 
         Raises:
             OperatorError: naming an unfinished part that no longer exists.
+        """
+
+    def move_parts(self, move: PartMove, limit: int) -> int | None:
+        """Continue with parts on another worker, with all that belongs to them.
+
+        Args:
+            move: the move.
+            limit: the most bytes of state that may have to move for it.
+
+        Returns:
+            None once they have moved; the bytes of state if these are more than the limit, and nothing has changed.
+
+        Raises:
+            MalflowError: if that fails; the run ends.
         """
 
     def close(self, error: BaseException | None) -> None:

@@ -65,6 +65,7 @@ class RunOptions:
     sinks: Literal["exactly_once", "accept_duplicates"] = "exactly_once"
     at_end: Literal["finish", "keep"] | None = None
     part_assignment: PartAssignment = "auto"
+    move_parts: bool = True
     pinned: Collection[str] = ()
 
     def __post_init__(self) -> None:
@@ -134,6 +135,7 @@ class RunArguments(TypedDict, total=False):
     sinks: Literal["exactly_once", "accept_duplicates"]
     at_end: Literal["finish", "keep"] | None
     part_assignment: PartAssignment
+    move_parts: bool
     pinned: Collection[str]
 
 
@@ -280,6 +282,10 @@ class RuntimeBuilder:
     def part_assignment(self, part_assignment: PartAssignment) -> Self:
         """Set whether workers get the parts of sources at once or one after the other."""
         return self._with("part_assignment", part_assignment)
+
+    def move_parts(self, move_parts: bool = True) -> Self:
+        """Set whether parts of sources may move from busy workers to idle ones."""
+        return self._with("move_parts", move_parts)
 
     def pinned(self, names: Collection[str]) -> Self:
         """Set the names of options that no configuration may change."""

@@ -55,6 +55,8 @@ class SingleThreadRuntime(LocalRuntime):
             ``"static"`` gives each worker its share at the start. With ``"auto"``, the default, a source is dynamic
             unless time is generated from its records. Unread parts hold the time back: windows close only when the last
             part is being read.
+        move_parts: whether a part of a source may move from a busy worker to an idle one, at most one a minute, and
+            never back. Workers of one thread take turns, so there none moves.
         pinned: the names of options that no configuration may change: see `malflow.config`.
 
     Raises:

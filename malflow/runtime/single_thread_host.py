@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
+from malflow.engine.part_moves import move_parts
 from malflow.engine.parts.discovery import Change, Confirmations
-from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.places import PartMove, Parts, Place
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -41,8 +42,6 @@ class SingleThreadHost:
         taps: the taps on the run; None if it has no taps.
     """
 
-    is_parallel: ClassVar[bool] = False
-
     def __init__(
         self,
         program: Program,
@@ -69,6 +68,11 @@ class SingleThreadHost:
     def parallelism(self) -> int:
         """The number of workers of each stage."""
         return self._workers.parallelism
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        """The same lane for each worker: they take turns."""
+        return [0] * self.parallelism
 
     @property
     def parts(self) -> Parts:
@@ -168,6 +172,12 @@ class SingleThreadHost:
         for name, change in changes.items():
             self._workers.check_gone(name, change.gone)
         self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
+
+    def move_parts(self, move: PartMove, limit: int) -> None:
+        """Move parts between workers, without serialisation, so there is no limit."""
+        del limit
+        move_parts(self._workers, self._program, move)
+        self._tapping.forget()  # as after a rescale
 
     def close(self, error: BaseException | None) -> None:
         """Close the operators."""

@@ -48,7 +48,7 @@ class Clock:
 @given(ticks)
 def test_records_and_ends_of_parts(history: list[tuple[float, dict[tuple[str, Any], int], list[Any]]]) -> None:
     clock = Clock()
-    reads = PartReads(clock)
+    reads = PartReads(clock=clock)
     for seconds, read, ended in history:
         clock.now += seconds
         reads.note(reports_of(read, ended))
@@ -60,7 +60,7 @@ def test_records_and_ends_of_parts(history: list[tuple[float, dict[tuple[str, An
         assert (it.worker, it.is_finished) == (worker, (name, part) in ended_of)
         rates = [read.get((name, part), 0) / seconds for seconds, read, _ in history]
         assert it.rate is None or 0 <= it.rate <= max(rates) * (1 + 1e-9), "a rate is a mean of those of ticks"
-    for at, by_worker in enumerate(reads.by_worker(PARTS)):
+    for at, by_worker in enumerate(reads.by_worker(PARTS, [0, 1])):
         live = [key for key, worker in WORKER.items() if worker == at and key not in ended_of]
         assert (by_worker.worker, by_worker.parts) == (at, len(live))
         of_parts = [it.rate or 0 for name in found for it in found[name].values() if it.worker == at]
@@ -70,7 +70,7 @@ def test_records_and_ends_of_parts(history: list[tuple[float, dict[tuple[str, An
 @given(st.floats(1, 1e6), st.integers(1, 5), st.floats(0.01, 2))
 def test_a_steady_part_has_its_rate_from_the_first_second_on(rate: float, wait: int, tick: float) -> None:
     clock = Clock()
-    reads = PartReads(clock)
+    reads = PartReads(clock=clock)
     for end in accumulate([tick] * max(2, int(wait / tick) + 2)):
         clock.now = 100 + end
         reads.note(reports_of({("a", "x"): round(rate * end) - round(rate * (end - tick))}, []))
@@ -80,7 +80,7 @@ def test_a_steady_part_has_its_rate_from_the_first_second_on(rate: float, wait: 
 
 def test_a_rate_follows_a_change() -> None:
     clock = Clock()
-    reads = PartReads(clock)
+    reads = PartReads(clock=clock)
     for second in range(60):
         clock.now += 1
         reads.note(reports_of({("a", "x"): 1000 if second < 30 else 10}, []))
@@ -97,7 +97,7 @@ def test_parts_that_have_moved_are_with_their_new_worker() -> None:
         "x": PartProgress(1, 5),
         "z": PartProgress(1),
     }
-    assert reads.by_worker(moved) == [WorkerProgress(0, 0, None), WorkerProgress(1, 4, None)]
+    assert reads.by_worker(moved, [0, 1]) == [WorkerProgress(0, 0, None), WorkerProgress(1, 4, None, lane=1)]
 
 
 def test_of_very_many_parts_those_are_listed_that_are_read() -> None:
@@ -106,4 +106,4 @@ def test_of_very_many_parts_those_are_listed_that_are_read() -> None:
     reads.note([Report(0, read={"s": {7: 1, 8: 1, 9: 1}}, ended={"s": [8]})])
     parts = {"s": [many]}
     assert [*reads.by_part(parts)["s"]] == [7, 9]
-    assert reads.by_worker(parts) == [WorkerProgress(0, len(many) - 1, None)]
+    assert reads.by_worker(parts, [0]) == [WorkerProgress(0, len(many) - 1, None)]

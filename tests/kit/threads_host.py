@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
+from malflow.engine.part_moves import move_parts
 from malflow.engine.parts.discovery import Change, Confirmations
-from malflow.engine.parts.places import with_given
+from malflow.engine.parts.places import PartMove, with_given
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.engine.sinks import RunSinks
@@ -42,8 +43,6 @@ T = TypeVar("T")
 
 class ThreadsHost:
     """Workers in threads, a thread for each; a tick ends when all of them have finished its last stage."""
-
-    is_parallel: ClassVar[bool] = True
 
     def __init__(self, program: Program, sinks: RunSinks, options: RunOptions) -> None:
         self._sinks = sinks
@@ -169,6 +168,15 @@ class ThreadsHost:
         for name, change in changes.items():
             self._workers.check_gone(name, change.gone)
         self._workers.add_parts({name: it.new for name, it in changes.items() if it.new})
+        self._take(self._workers)
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        return range(self.parallelism)
+
+    def move_parts(self, move: PartMove, limit: int) -> None:
+        del limit
+        move_parts(self._workers, self._program, move)
         self._take(self._workers)
 
     def close(self, error: BaseException | None) -> None:

@@ -74,7 +74,7 @@ def test_keys_of_progress() -> None:
                 ("a", 1): PartProgress(1, 5, 2.5),
             }
         },
-        workers=(WorkerProgress(0, 1, 4.5), WorkerProgress(1, 1, None)),
+        workers=(WorkerProgress(0, 1, 4.5, 0.5), WorkerProgress(1, 1, None, lane=1)),
         status="running",
         started=NOON,
         at=NOON + timedelta(seconds=1),
@@ -147,7 +147,10 @@ def test_keys_of_progress() -> None:
             {"source": "lines", "part": "'fast'", "lag": None, **UNREAD, "worker": 0, "records": 9, "per_second": 4.5},
             {"source": "lines", "part": "None", "lag": None, **UNREAD, "worker": 0, "records": 3, "is_finished": True},
         ],
-        "workers": [{"worker": 0, "parts": 1, "per_second": 4.5}, {"worker": 1, "parts": 1, "per_second": None}],
+        "workers": [
+            {"worker": 0, "parts": 1, "per_second": 4.5, "busy": 0.5, "lane": 0},
+            {"worker": 1, "parts": 1, "per_second": None, "busy": None, "lane": 1},
+        ],
         "operators": [
             {
                 "name": "lines",

@@ -11,6 +11,8 @@ _PARTS = "tests/conformance/test_parts.py"
 _POOL = "tests/engine/test_pool.py"
 _ON_DEMAND = "tests/conformance/test_on_demand.py"
 _HANDED_OUT = "tests/spark/test_handed_out_parts.py"
+_MOVES = "tests/conformance/test_part_moves.py"
+_BALANCE = "tests/engine/test_balance.py"
 _GOLDEN = "tests/golden/test_golden.py::test_states_of_parts_are_found_where_the_parts_are_dealt"
 
 DEAL_BUGS = [
@@ -167,5 +169,104 @@ DEAL_BUGS = [
         "return rendezvous_select if place is part_select else place",
         "return place",
         (f"{_PARTS}::test_tables_of_parts_are_joined_by_other_keys",),
+    ),
+    Bug(
+        "the state of a part that moves stays",
+        "what the position says is enough",
+        "engine/part_moves.py",
+        "        case Movement.BY_KEY | Movement.BY_SLOT | Movement.BY_ENTRY if placement_of(node) is part_select:\n",
+        "        case Movement.BY_SLOT | Movement.BY_ENTRY if placement_of(node) is part_select:\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "windows of a part that moves stay",
+        "a slot is no key",
+        "engine/part_moves.py",
+        "            return keys.__contains__ if key_of is None else lambda name: key_of(name) in keys\n",
+        "            return keys.__contains__\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "the old worker keeps the state of a part that has moved",
+        "it is overwritten when the part returns",
+        "engine/part_moves.py",
+        "if not belongs(key)}",
+        "if key not in ()}",
+        (f"{_MOVES}::test_states_after_failures_in_the_middle",),
+    ),
+    Bug(
+        "the epoch of a moved part goes back",
+        "the new worker has an epoch of its own",
+        "engine/part_moves.py",
+        "            found[spec.name] = routed[spec.name][move.after]\n",
+        "            found[spec.name] = {\n"
+        "                key: it for key, it in routed[spec.name][move.after].items() if not isinstance(key, tuple)\n"
+        "            }\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "a part that moves is late on a worker that is ahead",
+        "epochs never go back",
+        "engine/part_moves.py",
+        "    return got | {name: state for name, state in times.items() if name in live}\n",
+        "    known = {name: state for name, state in times.items() if name in live}\n"
+        '    return got | {name: {**it, "epoch": live[name].get("epoch")} for name, it in known.items()}\n',
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "exchanges remember how far the new worker of a part was ahead",
+        "what has been issued is issued",
+        "engine/part_moves.py",
+        "        if ahead in edges:\n",
+        "        if ahead in edges and not edges:\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "a move in the tick of a snapshot",
+        "after a change of parts, everything is decided anew",
+        "runtime/coordination/coordinator.py",
+        "            return self._next(polls=not self.snapshots.is_blocked)  # no snapshot before the next tick\n",
+        "            return self._decide()\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
+        "parts move back and forth",
+        "the idlest worker is the best one",
+        "engine/parts/balance.py",
+        " or after in self._left[key]",
+        "",
+        (f"{_BALANCE}::test_a_history_of_rates",),
+    ),
+    Bug(
+        "parts move at every look",
+        "the pause is that between two looks",
+        "engine/parts/balance.py",
+        "        return has_lasted and (self._moved is None or now - self._moved >= _PAUSE)\n",
+        "        return has_lasted\n",
+        (f"{_BALANCE}::test_a_history_of_rates",),
+    ),
+    Bug(
+        "a part moves that makes the idle worker the busy one",
+        "the fastest part helps most",
+        "engine/parts/balance.py",
+        "            then = max(by_lane[top] - load, by_lane[bottom] + load)\n",
+        "            then = by_lane[top] - load\n",
+        (f"{_BALANCE}::test_a_choice_is_the_best_of_all", f"{_BALANCE}::test_a_history_of_rates"),
+    ),
+    Bug(
+        "parts with much state move",
+        "the limit is for others",
+        "runtime/processes/worker_process.py",
+        "            if size > command.limit:\n",
+        "            if size > 1000 * command.limit:\n",
+        (f"{_MOVES}::test_a_part_with_too_much_state_stays",),
+    ),
+    Bug(
+        "the rate of a part is that of its worker",
+        "a worker has one part",
+        "engine/parts/reads.py",
+        "                it.rate = kept * it.rate + (1 - kept) * (it.records - it.before) / passed\n",
+        "                it.rate = kept * it.rate + (1 - kept) * it.records / passed\n",
+        ("tests/engine/test_part_reads.py",),
     ),
 ]

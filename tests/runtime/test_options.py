@@ -28,6 +28,7 @@ COMMON: dict[str, Any] = {
     "sinks": "accept_duplicates",
     "at_end": "keep",
     "part_assignment": "dynamic",
+    "move_parts": False,
     "pinned": ("parallelism",),
 }
 OF_PROCESSES: dict[str, Any] = COMMON | {

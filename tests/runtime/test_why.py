@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 
 from malflow import Breaker, OperatorError, Retry, SingleThreadRuntime, StreamProvider, agg
+from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.engine.plan import Program
 from malflow.errors import StoreError
 from malflow.events import Event, SnapshotFailed
@@ -263,6 +264,26 @@ def test_input_that_waits_is_told_where_records_flow(full: int, text: str | None
     assert answer.cause == "flows"
     assert (text or "records flow") in str(answer)
     assert ("More input waits: source 'source' gave" in str(answer)) == (text is not None)
+
+
+def test_parts_that_are_uneven_are_named() -> None:
+    program = compiled(maps)
+    parts = {
+        "source": {"big": PartProgress(0, 9, 900.0), "x": PartProgress(0, 1, 50.0), "small": PartProgress(1, 1, 5.0)}
+    }
+    workers = (WorkerProgress(0, 2, 950.0, 0.97, 0), WorkerProgress(1, 1, 5.0, 0.1, 1))
+    facts = {"parts": parts, "workers": workers, "operators": busy(source=1, map=1, out=0)}
+    answer = why(program, reading(program, 10), reading(program, 20, **facts))
+    assert (answer.cause, answer.stops_at, answer.is_fault) == ("uneven_parts", "source", False)
+    assert "waits for worker 0, which is busy 97% of the time, and worker 1 only 10%" in answer.text
+    assert "It reads 'big' of 'source' (900 records/s), 'x' of 'source' (50 records/s)." in answer.text
+    assert answer.facts["parts"] == ["'big' of 'source' (900 records/s)", "'x' of 'source' (50 records/s)"]
+    taking_turns = tuple(replace(it, lane=0) for it in workers)
+    of_one_key = tuple(replace(it, rate=500.0) for it in workers)
+    unknown = tuple(replace(it, busy=None) for it in workers)
+    for others in (taking_turns, of_one_key, unknown, ()):
+        after = reading(program, 20, **{**facts, "workers": others})
+        assert why(program, reading(program, 10), after).cause == "flows"
 
 
 def maps(provider: StreamProvider) -> None:

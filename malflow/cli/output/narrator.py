@@ -14,6 +14,7 @@ from malflow.cli.output.texts import age, duration
 from malflow.errors import FencedError, OperatorError, SnapshotIncomplete
 from malflow.events import (
     Event,
+    PartsMoved,
     Rescaled,
     Restarted,
     Run,
@@ -22,6 +23,7 @@ from malflow.events import (
     SnapshotCommitted,
     TickFinished,
 )
+from malflow.store.redaction import safe_repr
 from malflow.words import iso, plural
 
 __all__ = ["Limits", "LiveRuns", "Narrator"]
@@ -140,6 +142,8 @@ class Narrator:
                 self._output.say(f"{self._name} failed and begins again in {pause:g} s: {error}")
             case Rescaled(previous=previous, parallelism=parallelism) if previous != parallelism:
                 self._output.say(f"{self._name} has {plural(parallelism, 'worker')} instead of {previous}")
+            case PartsMoved(source=source, parts=parts, before=before, after=after):
+                self._output.say(f"{source}: {', '.join(map(safe_repr, parts))} went from worker {before} to {after}")
             case RunFinished(error=None):
                 self._output.say(self._end(event))
             case RunFinished(tick=tick, error=error) if self.is_apart:

@@ -9,10 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 from malflow.engine.plan import Program
+from malflow.errors import RunFailed
+from malflow.nodes import ExchangeNode, SourceNode
 from malflow.partitioners import Partitioner, part_select, rendezvous_select
 
 __all__ = [
     "Held",
+    "PartMove",
     "PartPlaces",
     "Parts",
     "Place",
@@ -20,6 +23,7 @@ __all__ = [
     "everywhere",
     "held_parts",
     "held_positions",
+    "near",
     "only",
     "places_of",
     "waiting_parts",
@@ -173,6 +177,40 @@ class Redeal:
         return {part: worker for name in sorted(self.keyed) for part, worker in self.before.get(name, {}).items()}
 
 
+@dataclass(frozen=True, slots=True)
+class PartMove:
+    """A move of parts from a worker to another.
+
+    Attributes:
+        parts: the parts, by source.
+        before: the worker that has them.
+        after: the worker that gets them.
+    """
+
+    parts: Mapping[str, Sequence[Any]]
+    before: int
+    after: int
+
+    def applied(self, parts: Parts, listed: Mapping[str, Sequence[Any]]) -> Parts:
+        """Return the parts that each worker holds after the move, in the order listed.
+
+        Raises:
+            RunFailed: if the old worker does not have the parts.
+        """
+        moved: dict[str, Sequence[Sequence[Any]]] = dict(parts)
+        for name, some in self.parts.items():
+            held = {part: worker for worker, them in enumerate(parts[name]) for part in them}
+            if any(held.get(part) != self.before for part in some):
+                raise RunFailed(f"a part of source '{name}' can't move: worker {self.before} does not have {some!r}")
+            held |= dict.fromkeys(some, self.after)
+            by_worker: list[list[Any]] = [[] for _ in parts[name]]
+            for part in listed[name]:
+                if part in held:
+                    by_worker[held[part]].append(part)
+            moved[name] = by_worker
+        return moved
+
+
 def places_of(parts: Parts) -> frozenset[Place]:
     """Return the sources and workers that have parts."""
     return frozenset(
@@ -187,3 +225,14 @@ def only(parts: Parts, some: Mapping[str, Collection[Any]]) -> Parts:
         for name, by_worker in parts.items()
         if name in some
     }
+
+
+def near(program: Program, sources: Collection[str]) -> list[bool]:
+    """Return, for each vertex, whether records of these sources reach it on the worker that reads them."""
+    found: list[bool] = []
+    for vertex in program.vertices:
+        node = vertex.node
+        is_source = isinstance(node, SourceNode) and node.name in sources
+        through = not isinstance(node, ExchangeNode) and any(found[port.vertex] for port in vertex.inputs)
+        found.append(is_source or through)
+    return found

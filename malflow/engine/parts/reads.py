@@ -1,15 +1,16 @@
-"""The records that each part of a source has given in a run, and how many a second of late."""
+"""The records that each part of a source has given in a run, how many a second of late, and how busy workers are."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import exp
 from time import monotonic
 from typing import Any, Final
 
+from malflow.engine.parts.balance import Load
 from malflow.engine.parts.places import Parts, held_parts
 from malflow.engine.reports import Report
 
@@ -24,6 +25,9 @@ _EVERY: Final = 1.0
 
 _PARTS_A_SECOND: Final = 10_000
 """The parts after which updates become rarer, since each takes a step for every part that has been read."""
+
+_NANOSECOND: Final = 1e-9
+"""Seconds; busy times are counted in whole nanoseconds."""
 
 MOST_PARTS: Final = 1_000
 """The most parts of a source that are listed one by one: a look at a run stays short with a million files."""
@@ -54,11 +58,15 @@ class WorkerProgress:
         worker: the worker.
         parts: the number of its parts that have not ended, of all sources.
         rate: the records a second that they give of late; None if that is unknown yet.
+        busy: the share of time in which it works of late, with these records and others; None if unknown yet.
+        lane: a number; workers with the same one take turns, and others work at the same time.
     """
 
     worker: int
     parts: int
     rate: float | None
+    busy: float | None = None
+    lane: int = 0
 
 
 @dataclass(slots=True)
@@ -78,12 +86,16 @@ class PartReads:
     since the start.
 
     Args:
+        near: the operators that work on records before their first exchange.
         clock: a clock in seconds that only advances.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, near: Iterable[str] = (), clock: Callable[[], float] = monotonic) -> None:
+        self._near = frozenset(near)
+        self._spent: list[list[int]] = []
+        self._busy: list[Load] = []
         self._clock = clock
-        self._began = self._at = clock()
+        self._began = self._at = self._counted = clock()
         self._read: dict[str, dict[Any, _Rate]] = {}
         self._ended: dict[str, dict[Any, int]] = {}
 
@@ -100,6 +112,10 @@ class PartReads:
                     entry.worker = report.worker
             for name, ended in report.ended.items():
                 self._ended.setdefault(name, {}).update(dict.fromkeys(ended, report.worker))
+            if report.facts and report.worker < len(self._spent):
+                spent = self._spent[report.worker]
+                for name, facts in report.facts.items():
+                    spent[name in self._near] += facts.busy
         now = self._clock()
         if now - self._at >= max(_EVERY, sum(map(len, self._read.values())) / _PARTS_A_SECOND):
             self._update(now)
@@ -111,9 +127,19 @@ class PartReads:
             for it in of_source.values():
                 it.rate = kept * it.rate + (1 - kept) * (it.records - it.before) / passed
                 it.before = it.records
+        for worker, (far, near) in enumerate(self._spent):
+            self._spent[worker] = [0, 0]
+            share = (1 - kept) * _NANOSECOND / passed
+            old = self._busy[worker]
+            self._busy[worker] = Load(kept * old.busy + share * (far + near), kept * old.near + share * near)
 
     def place(self, parts: Parts) -> None:
-        """Continue with parts that have moved between workers."""
+        """Continue with parts that have moved between workers, or with other workers."""
+        workers = max(map(len, parts.values()), default=0)
+        if workers != len(self._spent):
+            self._spent = [[0, 0] for _ in range(workers)]
+            self._busy = [Load(0.0, 0.0)] * workers
+            self._counted = self._at
         for name, held in held_parts(parts).items():
             for part, it in self._read.get(name, {}).items():
                 it.worker = held.get(part, it.worker)
@@ -127,9 +153,7 @@ class PartReads:
 
     @property
     def _correction(self) -> float | None:
-        """The factor of a rate that began at zero; None before the first update."""
-        weight = 1 - exp(-(self._at - self._began) / _SECONDS)
-        return 1 / weight if weight > 0 else None
+        return _correction(self._at - self._began)
 
     def rates(self, name: str) -> dict[Any, float]:
         """Return the records a second of each part of a source that has been read."""
@@ -160,12 +184,19 @@ class PartReads:
             rate = None if factor is None else factor * it.rate
             yield part, PartProgress(worker, it.records, rate, part in ended)
 
-    def by_worker(self, parts: Parts) -> list[WorkerProgress]:
+    def loads(self) -> list[Load]:
+        """Return how busy each worker is of late."""
+        factor = _correction(self._at - self._counted) or 0.0
+        return [Load(factor * it.busy, factor * it.near) for it in self._busy]
+
+    def by_worker(self, parts: Parts, lanes: Sequence[int]) -> list[WorkerProgress]:
         """Return the progress of each worker with its parts.
 
         Args:
             parts: the parts of each source that each worker holds.
+            lanes: a number for each worker; workers with the same one take turns.
         """
+        busy = self.loads()
         counts: Counter[int] = Counter()
         for by_worker in parts.values():
             counts.update({worker: len(them) for worker, them in enumerate(by_worker)})
@@ -176,8 +207,16 @@ class PartReads:
         for read in [*self._read.values()]:
             for it in [*read.values()]:
                 rates[it.worker] += it.rate
-        factor, workers = self._correction, max(map(len, parts.values()), default=0)
+        factor = self._correction
+        if factor is None or len(busy) != len(lanes):
+            return [WorkerProgress(at, counts[at] - ended[at], None, None, lane) for at, lane in enumerate(lanes)]
         return [
-            WorkerProgress(at, counts[at] - ended[at], None if factor is None else factor * rates[at])
-            for at in range(workers)
+            WorkerProgress(at, counts[at] - ended[at], factor * rates[at], busy[at].busy, lane)
+            for at, lane in enumerate(lanes)
         ]
+
+
+def _correction(seconds: float) -> float | None:
+    """Return the factor of an average that began at zero some seconds ago; None if that is now."""
+    weight = 1 - exp(-seconds / _SECONDS)
+    return 1 / weight if weight > 0 else None

@@ -34,6 +34,7 @@ __all__ = [
     "KeyRoute",
     "Refuse",
     "check_placed",
+    "key_of_entry",
     "key_routes",
     "keyed_by_parts",
     "local_states",
@@ -59,6 +60,11 @@ _KEYS_OF_ENTRIES: Mapping[Movement, Callable[[Any], Any]] = {
     Movement.BY_SLOT: _SECOND,
     Movement.BY_ENTRY: _key_of_entry,
 }
+
+
+def key_of_entry(spec: StateSpec) -> Callable[[Any], Any] | None:
+    """Return a function that returns the key of an entry of a state; None if the entry's name is the key."""
+    return _KEYS_OF_ENTRIES.get(spec.kind.movement)
 
 
 Refuse: TypeAlias = Callable[[str, MalflowError], object]
@@ -235,7 +241,7 @@ def _key_route(
     placement = _placed(placement_of(vertex.node), redeal)
     if placement is None:
         raise _local(spec.name)
-    return KeyRoute(spec.name, after, placement, _KEYS_OF_ENTRIES.get(spec.kind.movement))
+    return KeyRoute(spec.name, after, placement, key_of_entry(spec))
 
 
 def _placed(placement: Partitioner | None, redeal: Redeal | None) -> Partitioner | None:

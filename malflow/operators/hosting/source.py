@@ -228,6 +228,26 @@ class Source(PartOperator):
         for part in self._finished:
             holder_of(part).finish((part,))
 
+    def give_up(self, parts: Collection[Any]) -> list[Any]:
+        """Suspend the readers of parts that another worker reads from now on; their positions are in the state.
+
+        Returns:
+            The parts that have been read to their end in this run.
+        """
+        for part in parts:
+            reader = self._readers.pop(part, None)
+            if reader is None:
+                continue
+            if reader.is_live and self._has_positions:
+                self.state[part] = self._collect(part, reader.partition)
+            elif reader.must_note and self._has_positions:
+                self.state[part] = self._snapshot(part, reader.partition)
+            self._call(part, reader.suspend)
+        ended = [part for part in parts if part in self._finished]
+        self._finished.difference_update(ended)
+        self._note_live()
+        return ended
+
     def attach(self, part: Any, reader: Reader) -> None:
         """Take over the reader of a part."""
         self._readers[part] = reader

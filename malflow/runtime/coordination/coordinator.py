@@ -18,9 +18,10 @@ from malflow.event_time.tick import Tick
 from malflow.events import DiscoveryFailed, PartsDiscovered, Rescaled, RescaleRefused, TickFinished
 from malflow.operators.waiting import Waiting
 from malflow.runtime.coordination.budgets import Budgets
+from malflow.runtime.coordination.part_mover import PartMover
 from malflow.runtime.coordination.queries import QueryService, ReplayService
 from malflow.runtime.coordination.snapshots import RunSnapshots
-from malflow.runtime.host import Host, PartsChanged, Rescale, Step, TickingHost
+from malflow.runtime.host import Host, PartsChanged, PartsMove, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress.hot_keys import HotKeyWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
@@ -43,10 +44,11 @@ class Coordinator:
     2. *Serve.* Serve requests for snapshots and rescales, in order. They precede the run's own work: a rescale
     requested because of a new part finds the old workers. 3. *End.* If every source has ended, or the run should stop:
     the last snapshot, and the end of the input. 4. *Discover.* Find new parts of sources. A snapshot due now then
-    includes them. 5. *Explain* the run's time, on request, or periodically to see whether it stands still. 6. *Keep.*
-    Take a snapshot if one is due. It is late in the order, to include all changes. 7. *Pause* if there was no input. A
-    request cuts the pause short. 8. *Answer* questions to states, or let the next tick answer them. A pause comes
-    before, to keep them from waiting.
+    includes them. Then *move* a part from a busy worker to an idle one, at most one a minute. The next tick follows at
+    once, so that the tick of a snapshot has no move. 5. *Explain* the run's time, on request, or periodically to see
+    whether it stands still. 6. *Keep.* Take a snapshot if one is due. It is late in the order, to include all changes.
+    7. *Pause* if there was no input. A request cuts the pause short. 8. *Answer* questions to states, or let the next
+    tick answer them. A pause comes before, to keep them from waiting.
 
     Args:
         program: the program.
@@ -100,6 +102,7 @@ class Coordinator:
         self._queries = QueryService(host, self.ticks, mailbox.queries, sinks)
         self._replays = ReplayService(mailbox.replays, sinks)
         self._budgets = Budgets(program, requests.listeners.notify)
+        self._mover = PartMover(program, host, self.ticks, requests.listeners.notify, is_on=options.move_parts)
         self._pauses = Pauses(lambda: self.hurries or requests.has_new, mailbox.wake)
         self._tick = Tick()
 
@@ -112,9 +115,9 @@ class Coordinator:
         progress = progress_of(
             self._program,
             self.ticks,
-            parallelism=self._host.parallelism,
             restarts=self._restarts,
             parts=self._host.parts,
+            lanes=self._host.lanes,
             sizes=snapshots.sizes,
             status=self._status,
             running=self._host.running(),
@@ -145,7 +148,7 @@ class Coordinator:
         self._requests.listeners.notify(started(self._program, self._host.parallelism, restored, self._restarts))
         if not self._restarts:
             warn_without_sink(self._program)
-            if self._host.is_parallel and not self.ticks.hands_out:
+            if len({*self._host.lanes}) > 1 and not self.ticks.hands_out:
                 warn_of_idle_readers(self._program, self._host.parts)
         if not self._options.persistence.is_enabled and not self._restarts:
             warn_of_letters(self._program)
@@ -188,12 +191,15 @@ class Coordinator:
             return None
         return self._decide()
 
-    def apply(self, change: Rescale | PartsChanged) -> Step | None:
+    def apply(self, change: Rescale | PartsChanged | PartsMove) -> Step | None:
         """Make a change that `next` returned, through the host, and return the step that follows.
 
         Raises:
             MalflowError: if the run can't continue.
         """
+        if isinstance(change, PartsMove):
+            self._mover.move(change)
+            return self._next(polls=not self.snapshots.is_blocked)  # no snapshot before the next tick
         if isinstance(change, Rescale):
             self._rescale(change)
         else:
@@ -239,7 +245,7 @@ class Coordinator:
                 return step
             if self._is_ending:
                 return self._end()
-            if (step := self._discover()) is not None:
+            if (step := self._discover() or self._mover.wanted()) is not None:
                 return step
             if self._explainer.is_due:
                 self._explainer.explain()
@@ -306,6 +312,7 @@ class Coordinator:
         self._host.rescale(change.parallelism)
         self.ticks.place(self._host.parts, self._host.listed)
         self.ticks.start(self._host.live())
+        self._mover.forget()
         self._requests.listeners.notify(Rescaled(self.ticks.number, previous, change.parallelism))
         self._mailbox.changes.end_rescale()
 

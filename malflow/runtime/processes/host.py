@@ -11,11 +11,12 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
+from malflow.engine.part_moves import moved_times
 from malflow.engine.parts.dealing import with_listed, with_new
 from malflow.engine.parts.discovery import Change
-from malflow.engine.parts.places import Parts, Place, with_given
+from malflow.engine.parts.places import PartMove, Parts, Place, with_given
 from malflow.engine.plan import Program, check_not_input
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -40,9 +41,11 @@ from malflow.runtime.processes.messages import (
     Begin,
     CheckGone,
     ContinueTicks,
+    GiveParts,
     RunTick,
     Settle,
     Setup,
+    TakeParts,
 )
 from malflow.runtime.processes.options import ProcessOptions
 from malflow.runtime.processes.pool import Pool
@@ -52,7 +55,7 @@ from malflow.runtime.transport.pickling import dumps_by_value
 from malflow.runtime.transport.program_pickle import check_sources, dumps_program
 from malflow.runtime.transport.script_classes import pickled_classes
 from malflow.runtime.transport.sink_proxies import check_sinks, deliver, with_sink_proxies
-from malflow.runtime.transport.states import PackedQuestion, loaded_state, outcome, packed_or_error
+from malflow.runtime.transport.states import PackedQuestion, dumps_state, loaded_state, outcome, packed_or_error
 from malflow.runtime.transport.surroundings import Surroundings
 from malflow.snapshot.persistence import RestoredState, Session
 
@@ -75,8 +78,6 @@ class ProcessesHost:
         parts: the parts of each source that each worker holds.
         listed: the parts of each source.
     """
-
-    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -315,6 +316,30 @@ class ProcessesHost:
         for name, parts in new.items():
             self._discovered.setdefault(name, set()).update(parts)
         self._live = frozenset[Place]().union(*pool.ask_all(AddParts(new, self.parts, raised)))
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        """The process of each worker."""
+        return self._owners
+
+    def move_parts(self, move: PartMove, limit: int) -> int | None:
+        """Move parts to another worker: their state through this process, and nothing else."""
+        pool = self._running
+        told = pool.ask_all(GiveParts(move, limit))
+        if too_large := [it.size for it in told if it.size is not None]:
+            return too_large[0]
+        times: dict[str, dict[int, States]] = {}
+        for it in told:
+            for name, by_worker in it.times.items():
+                times.setdefault(name, {}).update({at: loaded_state(name, data) for at, data in by_worker.items()})
+        new = moved_times(self._program, times, self.parts, move, self.listed)
+        given = [it for it in told if it.states or it.ended]
+        states = {name: data for it in given for name, data in it.states.items()}
+        ended = {name: parts for it in given for name, parts in it.ended.items()}
+        packed = {name: dumps_state(name, state) for name, state in new.items()}
+        self.parts = move.applied(self.parts, self.listed)
+        self._live = frozenset[Place]().union(*pool.ask_all(TakeParts(move, states, ended, packed)))
+        return None
 
     # Tests
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from malflow.engine.parts.places import Parts, Place
+from malflow.engine.parts.places import PartMove, Parts, Place
 from malflow.engine.reports import Report
 from malflow.engine.state_specs import States
 from malflow.event_time.tick import Tick
@@ -254,6 +254,52 @@ class AddParts(Message[frozenset[Place]]):
     new: Mapping[str, Sequence[Any]]
     parts: Parts
     raised: Mapping[int, Mapping[str, States]]
+
+
+class ToMove(NamedTuple):
+    """What a process knows about a move of parts.
+
+    Attributes:
+        times: the epochs of its workers, each pickled, by the state's name and the worker.
+        size: the bytes of the state that belongs to the parts, if the process has it and they are too many.
+        states: the state that belongs to the parts, pickled, by the state's name; empty if another process has it.
+        ended: those of the parts that have been read to their end, by source.
+    """
+
+    times: dict[str, dict[int, bytes]]
+    size: int | None
+    states: Mapping[str, bytes]
+    ended: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveParts(Message[ToMove]):
+    """Suspend the readers of parts that move, unless their state is too large, and return what belongs to them.
+
+    Attributes:
+        move: the move.
+        limit: the most bytes of state that may move.
+    """
+
+    move: PartMove
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeParts(Message[frozenset[Place]]):
+    """Continue with parts on their new worker; return the live places.
+
+    Attributes:
+        move: the move.
+        states: the state that belongs to the parts, pickled, by the state's name.
+        ended: those of the parts that have been read to their end, by source.
+        times: the epochs with which the new worker continues, each pickled, by the state's name.
+    """
+
+    move: PartMove
+    states: Mapping[str, bytes] = field(repr=False)
+    ended: Mapping[str, Sequence[Any]]
+    times: Mapping[str, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class MultiProcessRuntime(LocalRuntime):
         debug: as in `malflow.SingleThreadRuntime`. A value that changes after it was sent to another process is not an
             error: the other process does not see the change.
         listeners: as in `malflow.SingleThreadRuntime`; they are called in this process.
-        sinks, at_end, part_assignment, pinned: as in `malflow.SingleThreadRuntime`.
+        sinks, at_end, move_parts, part_assignment, pinned: as in `malflow.SingleThreadRuntime`.
 
     Raises:
         GraphError: if an argument is not valid.

@@ -40,13 +40,16 @@ from malflow.runtime.processes.messages import (
     Done,
     Failed,
     Gathered,
+    GiveParts,
     Message,
     PeerLost,
     ReadSoFar,
     RunTick,
     Settle,
     Setup,
+    TakeParts,
     Ticked,
+    ToMove,
 )
 from malflow.runtime.transport.chunks import ChunkBuffer
 from malflow.runtime.transport.error_pickles import dumps_error
@@ -151,7 +154,9 @@ class WorkerProcess:
             ContinueTicks: self._continue_ticks,
             CheckGone: self._check_gone,
             RunTick: self._run_tick,
+            GiveParts: self._give_parts,
             Settle: self._settle,
+            TakeParts: self._take_parts,
         }
 
     def run(self) -> None:
@@ -283,6 +288,35 @@ class WorkerProcess:
     def _add_parts(self, command: AddParts) -> frozenset[Place]:
         self._hosted.take_parts(command.new, command.parts, command.raised)
         return self._hosted.live
+
+    def _give_parts(self, command: GiveParts) -> ToMove:
+        from malflow.engine.part_moves import entries_of, give, times_of  # noqa: PLC0415 - in most runs, none moves
+        from malflow.runtime.transport.states import dumps_state  # noqa: PLC0415 - as above
+
+        workers, program, move = self._hosted, self._loaded, command.move
+        times = times_of(program, move, workers)
+        packed = {name: {at: dumps_state(name, it) for at, it in them.items()} for name, them in times.items()}
+        size = 0
+        states: dict[str, bytes] = {}
+        for name, entries in entries_of(program, move, workers).items():
+            states[name] = dumps_state(name, entries)
+            size += len(states[name])
+            if size > command.limit:
+                return ToMove(packed, size, {}, {})
+        given = give(program, move, workers)
+        states |= {name: dumps_state(name, given.states[name]) for name in given.states.keys() - states.keys()}
+        return ToMove(packed, None, states, given.ended)
+
+    def _take_parts(self, command: TakeParts) -> frozenset[Place]:
+        from malflow.engine.part_moves import Given, take  # noqa: PLC0415 - in most runs, none moves
+        from malflow.runtime.transport.states import loaded_state  # noqa: PLC0415 - as above
+
+        workers = self._hosted
+        states, times = (
+            {name: loaded_state(name, data) for name, data in them.items()} for them in (command.states, command.times)
+        )
+        take(workers, self._loaded, command.move, Given(states, command.ended), times)
+        return workers.live
 
     def _check_gone(self, command: CheckGone) -> None:
         for name, parts in command.gone.items():

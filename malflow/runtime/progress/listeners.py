@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from malflow.events import (
     ConfirmationFailed,
@@ -13,6 +14,8 @@ from malflow.events import (
     InputEnded,
     Listener,
     PartsDiscovered,
+    PartsKept,
+    PartsMoved,
     Rescaled,
     RescaleRefused,
     Restarted,
@@ -134,6 +137,15 @@ def _changed(event: Event) -> Iterator[_Line]:
             )
         case DiscoveryFailed(source=source, error=error):
             yield logging.WARNING, _log, f"the parts of source '{source}' could not be listed: {error}"
+        case PartsMoved(source=source, parts=parts, before=before, after=after, reason=reason):
+            text = f"{_parts_of(source, parts)} moved from worker {before} to worker {after}: {reason}"
+            yield logging.INFO, _log, text
+        case PartsKept(source=source, parts=parts, worker=worker, bytes=size, limit=limit):
+            text = (
+                f"{_parts_of(source, parts)} should move from worker {worker} to an idle one, and stays: "
+                f"{size / 1e6:,.0f} MB of state would move, more than {limit / 1e6:,.0f} MB"
+            )
+            yield logging.WARNING, _log, text
         case Rescaled(previous=previous, parallelism=parallelism):
             yield logging.INFO, _log, f"rescaled from {Waiting('workers', previous)} to {parallelism}"
         case RescaleRefused(error=error):
@@ -143,6 +155,10 @@ def _changed(event: Event) -> Iterator[_Line]:
             yield logging.WARNING, _log, text
         case _:
             pass
+
+
+def _parts_of(source: str, parts: Sequence[Any]) -> str:
+    return f"part {', '.join(map(short_repr, parts))} of source '{source}'"
 
 
 class Listeners:

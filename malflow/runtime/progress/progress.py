@@ -321,9 +321,9 @@ def progress_of(
     program: Program,
     ticks: Ticks,
     *,
-    parallelism: int,
     restarts: int,
-    parts: Parts = MappingProxyType({}),
+    parts: Parts,
+    lanes: Sequence[int],
     sizes: Mapping[str, StateSize] = MappingProxyType({}),
     status: Status = "running",
     running: Running | None = None,
@@ -333,9 +333,9 @@ def progress_of(
     Args:
         program: the program.
         ticks: its ticks.
-        parallelism: the number of workers.
         restarts: how often the run was restarted.
         parts: the parts of each source that each worker holds.
+        lanes: a number for each worker; workers with the same one take turns.
         sizes: the sizes of its states in the last snapshot.
         status: its status.
         running: the operator that works now.
@@ -344,7 +344,7 @@ def progress_of(
     own = _counts_of(program, counts, ticks.gauges)
     return Progress(
         tick=ticks.number,
-        parallelism=parallelism,
+        parallelism=len(lanes),
         records=_records_of(counts),
         polled=ticks.polled,
         snapshot=None,
@@ -364,7 +364,7 @@ def progress_of(
         running=running,
         operators=operators_of(program, ticks.sums, counts, own, sizes),
         parts=ticks.reads.by_part(parts),
-        workers=tuple(ticks.reads.by_worker(parts)),
+        workers=tuple(ticks.reads.by_worker(parts, lanes)),
     )
 
 

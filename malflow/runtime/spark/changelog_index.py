@@ -139,6 +139,11 @@ class ChangelogIndex:
                 self._empty.append((it.stage, it.worker, it.tick))
 
     @property
+    def bytes(self) -> int:
+        """About how many bytes of state there are: entries that others have changed count too."""
+        return sum(chain.base_bytes + sum(chain.sizes.values()) for _, _, chain in self._all)
+
+    @property
     def total_keys(self) -> dict[str, int]:
         """The number of keys of each state, over all workers."""
         totals: defaultdict[str, int] = defaultdict(int)

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from malflow.engine.part_moves import move_parts, redeal_of
 from malflow.engine.parts.discovery import Change, check_finished
-from malflow.engine.parts.places import Parts, with_given
+from malflow.engine.parts.places import PartMove, Parts, with_given
 from malflow.engine.plan import Program
 from malflow.engine.reports import Report
 from malflow.engine.sinks import RunSinks
@@ -82,8 +83,6 @@ class SparkHost:
         processes: the last tick of each process.
         places: where the workers of the current generation run.
     """
-
-    is_parallel: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -233,6 +232,20 @@ class SparkHost:
             check_finished(self._program, name, gone, states)
         workers.add_parts({name: it.new for name, it in changes.items() if it.new})
         self._begin_changed(workers, move)
+
+    @property
+    def lanes(self) -> Sequence[int]:
+        """A lane for each worker, as each has a task."""
+        return range(self.parallelism)
+
+    def move_parts(self, move: PartMove, limit: int) -> int | None:
+        """Begin a generation with parts on another worker: all state is written again."""
+        if self.index.bytes > limit:
+            return self.index.bytes
+        states, workers = self._held(self.parallelism, move)
+        move_parts(workers, self._program, move)
+        self._begin_changed(workers, states)
+        return None
 
     def close(self, error: BaseException | None) -> None:
         """Close the changelog; the attempt releases the processes."""
@@ -408,17 +421,23 @@ class SparkHost:
         program = with_sink_proxies(self._program, encodes=self._encodes)
         return dumps_program(program, ON_SPARK, workers.parts, workers.discovered, workers.waiting)
 
-    def _held(self, parallelism: int) -> tuple[StateMove, Workers]:
-        """Begin to move the states after the last tick to new workers.
+    def _held(self, parallelism: int, parts: PartMove | None = None) -> tuple[StateMove, Workers]:
+        """Begin to move the states after the last tick to new workers, or with some parts.
 
         Return the move, and workers as they are now that hold only the states without keys and never run.
         """
         workers = self._make(self.parallelism, self.listed, self.parts)
         workers.discovered.update(self._discovered)
         redeal = None
-        if parallelism != self.parallelism and keyed_by_parts(self._program, self._moves.stages):
+        moves = parallelism != self.parallelism or parts is not None
+        if moves and keyed_by_parts(self._program, self._moves.stages):
             _apply(workers, self._moves.told_of_sources(self._generation, self.index.last))
-            redeal = workers.redealt(parallelism)
+            held = workers.held_parts()
+            redeal = (
+                workers.redealt(parallelism)
+                if parts is None
+                else redeal_of(self._program, self.parts, held, parts, self.listed)
+            )
         move = self._moves.of_changelog(self._generation, self.index.last, parallelism, redeal)
         _apply(workers, move.told())
         return move, workers

@@ -169,14 +169,14 @@ class StateMoves:
         Args:
             generation: the number of the generation.
             last: the tick of the last changelog entry of each stage and worker.
-            parallelism: the number of workers; all keys stay if it is unchanged.
-            redeal: the workers of parts, if any states are keyed by them.
+            parallelism: the number of workers; all keys stay if it is unchanged, and no part moves.
+            redeal: the workers of parts, if any move and any states are keyed by them.
 
         Raises:
             SnapshotError: naming an operator with keys that have no owner.
         """
         before = len(last[0])
-        if before == parallelism:
+        if before == parallelism and redeal is None:
             routes: Mapping[str, KeyRoute | None] = dict.fromkeys(self.stages)
         else:
             routes = key_routes(self._program, self.stages, before, parallelism, redeal=redeal)

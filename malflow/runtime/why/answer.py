@@ -31,6 +31,7 @@ Cause: TypeAlias = Literal[
     "other_output",
     "waits",
     "flows",
+    "uneven_parts",
     "starting",
     "restarting",
     "failed",
@@ -38,7 +39,7 @@ Cause: TypeAlias = Literal[
 ]
 """Why nothing comes out, in a word; `Why` describes each."""
 
-_HARMLESS = {"other_output", "waits", "flows", "starting", "restarting", "failed", "ended"}
+_HARMLESS = {"other_output", "waits", "flows", "uneven_parts", "starting", "restarting", "failed", "ended"}
 
 FAULTS: frozenset[Cause] = frozenset(get_args(Cause)) - _HARMLESS
 """The causes for which nothing may ever come out."""
@@ -73,7 +74,8 @@ class Why:
     - ``breaker``: the same, since the breaker of a `map_async` is open and its calls wait.
     - ``no_output``: an operator has emitted nothing for the records that it received, for no reason that is known.
 
-    Others are no faults: ``flows`` (records come out), ``waits`` (for the end of a window, a timer or the like),
+    Others are no faults: ``flows`` (records come out), ``uneven_parts`` (they do, but one worker has much more to read
+    than the others, and its parts are named), ``waits`` (for the end of a window, a timer or the like),
     ``other_output`` (the records leave through another output of an operator), ``ended`` (the source or the run),
     ``failed``, ``starting`` and ``restarting``.
 

@@ -22,7 +22,7 @@ from malflow.runtime.progress.progress import Progress, SinkProgress
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.why.answer import Cause, Fact, Found, Why
 from malflow.runtime.why.flow import Flow, Reading
-from malflow.runtime.why.sources import backlog, long_tick, silent_source
+from malflow.runtime.why.sources import backlog, long_tick, silent_source, uneven_parts
 from malflow.runtime.why.times import all_late, gets_epochs, heeding, heeds_epochs, no_epochs, one_input, waiting
 from malflow.states.kinds import StateKind
 from malflow.words import did_you_mean, one_line, plural, quoted, short_repr
@@ -91,7 +91,7 @@ def _worst(answers: list[Found]) -> Found:
     """Return the answer for the whole run: the first fault, or that records flow."""
     if not answers:
         return Found("no_output", None, "the dataflow has no operators.", {})
-    flowing = [it for it in answers if it.cause == "flows"]
+    flowing = [it for it in answers if it.cause in ("flows", "uneven_parts")]
     faults = [it for it in answers if it.is_fault and not (flowing and it.cause in _OFTEN_MEANT)]
     return [*faults, *flowing, *answers][0]
 
@@ -175,7 +175,11 @@ class _Search:
                 f"records flow: operator {quoted(name)} has given {recent:,} in {flow.passed.total_seconds():.1f} s, "
                 f"{count:,} in all."
             )
-            return Found("flows", None, text + self._note() + backlog(flow), facts)
+            text += self._note() + backlog(flow)
+            found = uneven_parts(flow)
+            if found is None:
+                return Found("flows", None, text, facts)
+            return found._replace(text=f"{text} {found.text}", facts={**facts, **found.facts})
         if flow.taken(asked) and (flow.recently_taken(asked) or not count):
             return self._own(asked)
         return self._without_input(asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from malflow.engine.parts.balance import uneven
 from malflow.message import NoKey
 from malflow.nodes import Port, SourceNode
 from malflow.runtime.why.answer import Fact, Found
@@ -17,6 +18,7 @@ __all__ = [
     "backlog",
     "long_tick",
     "silent_source",
+    "uneven_parts",
 ]
 
 _SHOWN_PARTS = 5
@@ -145,6 +147,51 @@ def backlog(flow: Flow) -> str:
             asked = f"gave all that it was asked for in {full / polls:.0%} of its polls"
             return f" More input waits: source {quoted(name)} {asked}{where}."
     return ""
+
+
+_MUCH = 1.5
+"""How much more than the mean a worker reads that has uneven parts. Less: uneven keys are taken for uneven parts."""
+
+
+def uneven_parts(flow: Flow) -> Found | None:
+    """Return that one worker has more to read than the others, which wait for it; None if that is not so."""
+    progress = flow.after.progress
+    workers = [it for it in progress.workers if it.busy is not None and it.rate is not None]
+    if len(workers) < len(progress.workers) or not workers:
+        return None
+    found = uneven([it.busy or 0.0 for it in workers], [it.lane for it in workers])
+    if found is None:
+        return None
+    (first, *more), (idle, *_) = ([it for it in workers if it.lane == lane] for lane in found)
+    names = ", ".join(str(it.worker) for it in (first, *more))
+    busiest = {it.worker for it in (first, *more)}
+    rate, mean = sum(it.rate or 0.0 for it in (first, *more)), sum(it.rate or 0.0 for it in workers) / len(workers)
+    rows = [
+        (it.rate or 0.0, name, part)
+        for name, parts in progress.parts.items()
+        for part, it in parts.items()
+        if it.worker in busiest and not it.is_finished
+    ]
+    if not rows or rate < _MUCH * mean * len(busiest):
+        return None
+    rows.sort(key=lambda row: -row[0])
+    parts = [f"{value_text(part)} of {quoted(name)} ({each:,.0f} records/s)" for each, name, part in rows]
+    more_parts = f" and {len(parts) - _SHOWN_PARTS:,} more" if len(parts) > _SHOWN_PARTS else ""
+    busy, idle_share = sum(it.busy or 0.0 for it in (first, *more)), idle.busy or 0.0
+    text = (
+        f"But parts are uneven: each tick waits for worker {names}, which is busy {min(1.0, busy):.0%} of the time, "
+        f"and worker {idle.worker} only {idle_share:.0%}. It reads {', '.join(parts[:_SHOWN_PARTS])}{more_parts}. "
+        "A part moves to an idle worker by itself where that helps and its state is small (move_parts=); otherwise "
+        "call .key_distribute() before slow functions, or divide the input into more parts."
+    )
+    facts: dict[str, Fact] = {
+        "worker": first.worker,
+        "busy": round(busy, 3),
+        "idle_worker": idle.worker,
+        "idle": round(idle_share, 3),
+        "parts": parts[:_SHOWN_PARTS],
+    }
+    return Found("uneven_parts", rows[0][1], text, facts)
 
 
 def _busiest(busy: dict[str, float]) -> tuple[str | None, float]:

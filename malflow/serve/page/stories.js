@@ -30,6 +30,7 @@ const STORIES = {
     shape: "diamond",
     text: `${plain(it.source)} has ${counted(it.parts.length, "new part")}: ${plain(it.parts.slice(0, 4).join(", "), 120)}`,
   }),
+  parts_moved: (it) => ({ shape: "diamond", text: `${plain(it.parts.join(", "), 120)} of ${plain(it.source)} moved from worker ${it.before} to ${it.after}` }),
   rescaled: (it) => ({ shape: "diamond", text: `Rescaled from ${count(it.previous)} to ${counted(it.parallelism, "worker")}` }),
   rescale_refused: (it) => ({
     shape: "cross",
