@@ -52,6 +52,9 @@ CHOICES: dict[str, dict[str, str]] = {
 }
 """What a session may have set; a case takes some of them."""
 
+_SLOW = "no daemon"
+"""Each task starts an interpreter and compiles pyspark, which takes seconds: a case with it has few tasks."""
+
 REFUSED = {"spark.speculation": "true", "spark.python.worker.reuse": "false"}
 
 _DYNAMIC = {
@@ -95,7 +98,7 @@ def _foreign(rng: random.Random, seed: int, folder: Path) -> str:
     conf = {name: value for chosen in names for name, value in CHOICES[chosen].items()}
     tries = rng.choice([1, 4])
     with quiet_session(folder, f"local[2, {tries}]", **conf) as spark:
-        return f"{names}, {tries} tries: {_runs(rng, seed, folder, spark)}"
+        return f"{names}, {tries} tries: {_runs(rng, seed, folder, spark, is_slow=_SLOW in names)}"
 
 
 def _dynamic(rng: random.Random, seed: int, folder: Path) -> str:
@@ -103,25 +106,31 @@ def _dynamic(rng: random.Random, seed: int, folder: Path) -> str:
         return f"dynamic allocation: {_runs(rng, seed, folder, spark)}"
 
 
-def _runs(rng: random.Random, seed: int, folder: Path, spark: Any) -> str:
-    """Run one job, or two at once, under one name or two."""
+def _runs(rng: random.Random, seed: int, folder: Path, spark: Any, *, is_slow: bool = False) -> str:
+    """Run one job, or two at once, under one name or two; a slow one is small."""
     several = [
-        Job([resting(rng).named(f"{at}: "), *flows(seed + at, rng.randint(0, 1))], seed + at, folder / f"job-{at}")
-        for at in range(rng.choice([1, 1, 2]))
+        Job(
+            [resting(rng).named(f"{at}: "), *flows(seed + at, 0 if is_slow else rng.randint(0, 1))],
+            seed + at,
+            folder / f"job-{at}",
+            longest=1 if is_slow else 12,
+        )
+        for at in range(1 if is_slow else rng.choice([1, 1, 2]))
     ]
     names = [rng.choice([None, f"job {at}"]) for at in range(len(several))]
     with ThreadPoolExecutor(len(several)) as pool:
         runs = [
-            pool.submit(_one, job, random.Random(seed), spark, name) for job, name in zip(several, names, strict=True)
+            pool.submit(_one, job, random.Random(seed), spark, name, most_workers=1 if is_slow else 4)
+            for job, name in zip(several, names, strict=True)
         ]
         for run in runs:
             run.result()
     return f"jobs {names}"
 
 
-def _one(job: Job, rng: random.Random, spark: Any, name: str | None) -> None:
+def _one(job: Job, rng: random.Random, spark: Any, name: str | None, *, most_workers: int) -> None:
     backend = job.backend("state")
-    most, parallelism = rng.choice([3, 12, None]), rng.randint(1, 4)
+    most, parallelism = rng.choice([3, 12, None]), rng.randint(1, most_workers)
     how: dict[str, Any] = {"snapshots": snapshots_every(rng), "max_records_per_tick": most, "name": name}
     job.check_outputs(job.run_there(backend, parallelism, spark, scratch=str(job.folder / "scratch"), **how))
     job.check_states(backend, "Spark")
