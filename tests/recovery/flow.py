@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from malflow.engine.plan import Program
@@ -22,7 +23,7 @@ from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
 from tests.recovery.scenario import Observed, Violation
 
-__all__ = ["PARTS", "Event", "Flow", "FlowRun", "Positions", "Record", "Shape", "Version", "merged"]
+__all__ = ["PARTS", "Event", "Flow", "FlowRun", "Listing", "Positions", "Record", "Shape", "Version", "merged"]
 
 LAG = 2
 TTL = 3
@@ -44,11 +45,16 @@ class Event(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """The position of each part."""
+    """The position of each part; `pieces` has those of the uneven source."""
 
     left: int = 0
     right: int = 0
     events: int = 0
+    pieces: Mapping[Hashable, int] = MappingProxyType({})
+
+    @property
+    def total(self) -> int:
+        return self.left + self.right + self.events + sum(self.pieces.values())
 
 
 PARTS = {"records": ("left", "right"), "events": ("events",)}
@@ -84,7 +90,9 @@ States = dict[str, dict[Any, Any]]
 # The model: what must be held, by a plain fold
 
 
-def fold(fed: Mapping[str, Sequence[Any]], at: Positions, shape: Shape) -> States:
+def fold(
+    fed: Mapping[str, Sequence[Any]], pieces: Mapping[Hashable, Sequence[int]], at: Positions, shape: Shape
+) -> States:
     """Fold all that was fed, up to the positions."""
     version = shape.version
     counts: dict[Any, Any] = {}
@@ -107,6 +115,7 @@ def fold(fed: Mapping[str, Sequence[Any]], at: Positions, shape: Shape) -> State
         version.counter: counts,
         "sizes": {key: size if version.version == 1 else ("v2", size) for key, size in sizes.items()},
         **_fold_events(fed["events"][: at.events]),
+        **_fold_pieces({part: pieces[part][:until] for part, until in at.pieces.items()}),
     }
     if version.has_extra:
         states["extra"] = extra
@@ -130,6 +139,14 @@ def _fold_events(events: Sequence[Event]) -> States:
             recent = {key: left for key, held in recent.items() if (left := _unexpired(held, now))}
             windows = {key: held for key, held in windows.items() if held[0] > now}
     return {"recent": recent, "windows": windows, "late": late}
+
+
+def _fold_pieces(read: Mapping[Hashable, Sequence[int]]) -> States:
+    sums: dict[Any, Any] = {}
+    for numbers in read.values():
+        for number in numbers:
+            sums[number % 3] = sums.get(number % 3, 0) + number
+    return {"by part": {part: (len(numbers), sum(numbers)) for part, numbers in read.items() if numbers}, "sums": sums}
 
 
 def _unexpired(held: dict[int, tuple[int, int]], now: int) -> dict[int, tuple[int, int]]:
@@ -177,6 +194,63 @@ class FedPart(StatefulSourcePartition[Any, Any, int]):
         return self._position
 
 
+_AT_ONCE = 4
+"""The most records of a piece in a tick."""
+
+
+class Listing:
+    """The way in which the uneven source lists its parts, which is another one each time.
+
+    Attributes:
+        names: the parts.
+        left_out: those that are forgotten for now.
+        turn: where the list begins.
+        is_twice: whether it lists the first one again at the end.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[Hashable] = []
+        self.left_out: set[Hashable] = set()
+        self.turn = 0
+        self.is_twice = False
+
+    def parts(self) -> list[Hashable]:
+        at = self.turn % len(self.names) if self.names else 0
+        listed = [name for name in self.names[at:] + self.names[:at] if name not in self.left_out]
+        return [*listed, *(listed[:1] if self.is_twice else ())]
+
+
+class Pieces:
+    """A source of parts with drawn names, one of which may be much longer than the others; it never ends."""
+
+    keyed = True
+
+    def __init__(self, pieces: Mapping[Hashable, Sequence[int]], listing: Listing) -> None:
+        self._pieces, self._listing = pieces, listing
+
+    def list_parts(self) -> list[Hashable]:
+        return self._listing.parts()
+
+    def build_part(self, part: Hashable, state: int | None) -> PiecePart:
+        return PiecePart(self._pieces[part], state or 0)
+
+
+class PiecePart(FedPart):
+    """The position in one piece."""
+
+    def poll_batch(self, _limit: int) -> tuple[list[Any], list[Any]]:
+        start, self._position = self._position, min(self._position + _AT_ONCE, len(self._fed))
+        return [*enumerate(self._fed[start : self._position], start)], [*range(start, self._position)]
+
+
+def _follow(part: Any, value: Any, state: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """Sum up the numbers of a part, which must come once and in their order, to the worker with its state."""
+    at, number = value
+    if at != state[0]:
+        raise Violation("state", f"part {part!r} goes on at {at}, and its state is at {state[0]}")
+    return number, (at + 1, state[1] + number)
+
+
 def _count(_key: Any, value: Any, state: Any) -> tuple[Any, Any]:
     part, position, record = value
     total, first = state or (0, (part, position))
@@ -214,7 +288,16 @@ def _plus_one(_key: Any, value: Any, state: int) -> tuple[Any, int]:
     return value, state + 1
 
 
-def build(fed: Mapping[str, Sequence[Any]], version: Version) -> Program:
+def _sum(_key: Any, number: int, total: int) -> tuple[int, int]:
+    return number, total + number
+
+
+def build(
+    fed: Mapping[str, Sequence[Any]],
+    pieces: Mapping[Hashable, Sequence[int]],
+    listing: Listing,
+    version: Version,
+) -> Program:
     """Build a version of the program."""
 
     def build_dataflow(provider: StreamProvider) -> None:
@@ -241,6 +324,9 @@ def build(fed: Mapping[str, Sequence[Any]], version: Version) -> Program:
         recent = on_time.key_distribute("by event key", lambda message: message.value[1].key).ttl_map(
             "recent", _remember
         )
+        uneven: Any = provider.new_stream().source("pieces", StatefulSource(Pieces(pieces, listing)))
+        numbers = uneven.stateful_map("by part", _follow, default=lambda: (0, 0))
+        numbers.key_distribute("by rest", lambda message: message.value % 3).stateful_map("sums", _sum, default=int)
         recent.key_distribute("by parity", lambda message: message.timestamp % 2).stateful_op("windows", _Windows())
 
     return built(build_dataflow)
@@ -259,6 +345,8 @@ class Flow:
 
     Attributes:
         fed: what was fed, by part.
+        pieces: what was fed to the uneven source, by part.
+        listing: how this source lists its parts.
         wanted: the version that the next run has.
         shapes: what each snapshot is of.
         writers: what each run that has started writes.
@@ -268,15 +356,24 @@ class Flow:
         self, new_list: Callable[[str], list[Any]] = lambda _: [], driven: Callable[..., Any] = DrivenRun
     ) -> None:
         self.fed: dict[str, list[Any]] = {part: new_list(part) for parts in PARTS.values() for part in parts}
+        self.pieces: dict[Hashable, list[int]] = {}
+        self.listing = Listing()
+        self._new_list = new_list
         self.driven = driven
         self.wanted = Version()
         self.shapes: dict[int, Shape] = {0: Shape(Version(), Positions())}
         self.writers: dict[str, Shape] = {}
-        self.program = cache(lambda version: build(self.fed, version))
+        self.program = cache(lambda version: build(self.fed, self.pieces, self.listing, version))
 
     @property
     def records(self) -> list[Any]:
-        return [record for part in self.fed.values() for record in part]
+        return [record for parts in (self.fed, self.pieces) for part in parts.values() for record in part]
+
+    def add_piece(self, name: Hashable) -> None:
+        """Add a part to the uneven source, which programs list from their next start on."""
+        if name not in self.pieces:
+            self.pieces[name] = self._new_list(f"piece-{len(self.pieces)}")
+            self.listing.names.append(name)
 
     def states_of(self, version: Version) -> tuple[StateSpec, ...]:
         return states_of(self.program(version))
@@ -289,12 +386,12 @@ class Flow:
         if restored is None:
             return Observed(0, 0, "")
         at, shape = positions(restored.states), self.shapes[restored.snapshot]
-        expected = fold(self.fed, at, shape)
+        expected = fold(self.fed, self.pieces, at, shape)
         if shape.version.counter != opened.counter:
             expected[opened.counter] = expected.pop(shape.version.counter)
         if not opened.has_extra:
             expected.pop("extra", None)  # it was allowed to drop that
-        return Observed(restored.snapshot, sum(at), differences(restored.states, expected))
+        return Observed(restored.snapshot, at.total, differences(restored.states, expected))
 
 
 class _Remembering:
@@ -319,13 +416,18 @@ class FlowRun:
         remembering = _Remembering(backend)
         self.live = flow.driven(flow.program(version), parallelism=parallelism, persistence=remembering, start=start)
         self.snapshots = self.live.snapshots
-        self.live.resume()
+        try:
+            self.live.resume()
+        except BaseException as error:
+            if not isinstance(self.live, DrivenRun):
+                self.live.close(error)  # its processes have started
+            raise
         restored = remembering.restored
         at = Positions() if restored is None else positions(restored.states)
         old = flow.shapes[0 if restored is None else restored.snapshot]
         since = old.extra_since if restored is not None and old.version.has_extra else at
         self.shape = Shape(version, since)
-        self.position = sum(at)
+        self.position = at.total
         flow.writers[self.session._claim.head.runner] = self.shape
 
     @property
@@ -356,19 +458,24 @@ class FlowRun:
         """Compare what it holds now with the fold."""
         if not isinstance(self.live, DrivenRun):
             states = self.live.states()
-            return differences(states, fold(self._flow.fed, positions(states), self.shape))
+            return differences(states, fold(self._flow.fed, self._flow.pieces, positions(states), self.shape))
         states = {}
         for worker in self.live._workers:
             for name, state in worker.states.live().items():
                 states.setdefault(name, {})[worker.worker_id] = state
-        parts = [item for source in self.live._sources for item in source._readers.items()]
-        at = Positions(**{part: reader.partition.snapshot() for part, reader in parts})
-        return differences(states, fold(self._flow.fed, at, self.shape))
+        at = dict(merged(states["pieces"]))  # also of parts that are not listed now
+        others: dict[str, int] = {}
+        for source in self.live._sources:
+            found = at if source.context.operator_name == "pieces" else others
+            found.update({part: reader.partition.snapshot() for part, reader in source._readers.items()})
+        now = Positions(**others, pieces=at)
+        return differences(states, fold(self._flow.fed, self._flow.pieces, now, self.shape))
 
 
 def positions(states: Mapping[str, Mapping[int, Mapping[Any, Any]]]) -> Positions:
     """Find out how far the sources are."""
-    return Positions(**{part: at for name in PARTS for part, at in merged(states.get(name, {})).items()})
+    known = {part: at for name in PARTS for part, at in merged(states.get(name, {})).items()}
+    return Positions(**known, pieces=merged(states.get("pieces", {})))
 
 
 def merged(by_worker: Mapping[int, Mapping[Any, Any]]) -> dict[Any, Any]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import event, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from malflow.errors import RunFailed, SnapshotCorrupt, SnapshotError
+from malflow.errors import OperatorError, RunFailed, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.protocol.manifest import manifest_key
 from malflow.testing.driven import DrivenProcesses
@@ -30,6 +31,9 @@ FIRED: Counter[str] = Counter()
 
 KEYS = {"left": ("", 1, 1.0, True, "é"), "right": ("a", (1, "é"), 0, False, -0.0)}
 """The keys of each part: what a deletion leaves would depend on the order of parts otherwise."""
+NAMES = ("p", "", "é", 0, 1.5, ("t", 1), "left", -7, "q-é", 10**12)
+"""The names of parts of the uneven source; one is that of another source's part."""
+
 DAMAGES = ("flip", "truncate", "append", "empty", "delete", "swap")
 
 _FAULTS = [
@@ -158,10 +162,14 @@ class RecoveryMachine(RuleBasedStateMachine):
         retain=strategies.integers(1, 4),
         growth=strategies.sampled_from([1.0, 0.1, 50.0]),
         fed=strategies.sampled_from([12, 0]),
+        names=strategies.lists(strategies.sampled_from(NAMES), unique=True),
         fault=strategies.none() | strategies.sampled_from(START_FAULTS),
     )
-    def begin(self, retain: int, growth: float, fed: int, fault: Fault | None) -> None:
+    def begin(self, retain: int, growth: float, fed: int, names: list[Any], fault: Fault | None) -> None:
         self.world.retain, self.world.growth = retain, growth
+        for which, name in enumerate(names):
+            self.flow.add_piece(name)
+            self.feed_piece(which, (1, 2, 30)[which % 3] if fed else 0)
         for number in range(fed):
             amount = None if number % 5 == 3 else 1 + number % 2
             self.feed("left", [(number * 3 % 5, amount)])
@@ -196,6 +204,35 @@ class RecoveryMachine(RuleBasedStateMachine):
             fed = self.flow.fed["events"]
             latest = max((it.time for it in fed), default=0)
             fed.append(Event(key, latest + step, ttl))
+
+    @rule(which=strategies.integers(0, 9), rows=strategies.sampled_from([1, 2, 7, 60]))
+    def feed_piece(self, which: int, rows: int) -> None:
+        if names := self.flow.listing.names:
+            piece = self.flow.pieces[names[which % len(names)]]
+            piece.extend(range(len(piece), len(piece) + rows))
+
+    @rule(
+        name=strategies.none() | strategies.sampled_from(NAMES),
+        left_out=strategies.sets(strategies.sampled_from(NAMES), max_size=3),
+        turn=strategies.integers(0, 9),
+    )
+    def list_otherwise(self, name: Any, left_out: set[Any], turn: int) -> None:
+        """From the next start on, the uneven source lists its parts otherwise, perhaps with a new one."""
+        if name is not None:
+            self.flow.add_piece(name)
+        listing = self.flow.listing
+        listing.left_out, listing.turn = left_out, turn
+
+    @precondition(lambda self: self.flow.listing.parts())
+    @rule(parallelism=workers)
+    def list_a_part_twice(self, parallelism: int) -> None:
+        """A start is refused, and leaves the job to the run that has it."""
+        self.flow.listing.is_twice = True
+        try:
+            with pytest.raises(OperatorError, match=r"operator 'pieces' failed: it lists part .* more than once"):
+                self.world.start_run(parallelism)
+        finally:
+            self.flow.listing.is_twice = False
 
     # A run
 
@@ -373,6 +410,7 @@ class RecoveryMachine(RuleBasedStateMachine):
         self.repair()
         self.holds()
         zombies = [run for run in self.runs if run.number <= self.world.claimant]
+        self.flow.listing.left_out = set()
         run = self._last_start()
         run.process(len(self.flow.records))
         for _ in range(max(self.world.retain, 3) + 1):

@@ -25,7 +25,7 @@ TestRecoveryInProcesses.settings = settings(TestRecovery.settings, max_examples=
 @given(workers=strategies.sampled_from([1, 2]))
 def test_going_back_over_a_dropped_operator_is_no_difference(workers: int) -> None:
     machine = RecoveryMachine()
-    machine.begin(retain=2, growth=1.0, fed=12, fault=None)
+    machine.begin(retain=2, growth=1.0, fed=12, names=["p", 1.5, "left"], fault=None)
     for _ in range(2):  # a version with one more operator, and the one without it again
         machine.change_program("extra")
         machine.restart(workers, None)
@@ -43,7 +43,7 @@ def test_going_back_over_a_dropped_operator_is_no_difference(workers: int) -> No
 @given(growth=strategies.sampled_from([0.1, 1.0]))
 def test_failed_deletions_are_made_up_for(growth: float, fault: Fault) -> None:
     machine = RecoveryMachine()
-    machine.begin(retain=1, growth=growth, fed=12, fault=None)
+    machine.begin(retain=1, growth=growth, fed=12, names=["p", 1.5, "left"], fault=None)
     for _ in range(6):
         machine.failing_snapshot(ticks=1, fault=fault)
         machine.holds()
