@@ -206,14 +206,18 @@ class ChunkedPartition:
 
 
 class PartSource:
-    """A source with parts as keys; any object with these methods will do."""
+    """A source with parts as keys, in another order each time; any object with these methods will do."""
 
     def __init__(self, parts: tuple[Part, ...], chunk: int | None) -> None:
+        self._turn = sum(len(part.values) for part in parts)
         self._parts = {part.key: part for part in parts}
         self._chunk = chunk
 
     def list_parts(self) -> list[Any]:
-        return list(self._parts)
+        self._turn += 1
+        at = self._turn % len(self._parts)
+        listed = list(self._parts)
+        return listed[at:] + listed[:at]
 
     def build_part(self, part: Any) -> Any:
         partition = PartPartition(self._parts[part])

@@ -132,7 +132,8 @@ VALUES: tuple[Any, ...] = (
     *([], [1], [2, "a"], [[1], 2], [[1, [2]], []]),
 )
 LISTS = tuple(value for value in VALUES if isinstance(value, list)) * 3 + VALUES
-PART_KEYS = st.sampled_from([key for equal in functions.EQUAL_KEYS for key in equal])
+NAMES = [f"part-{number}" for number in range(6)]
+PART_KEYS = st.sampled_from([key for equal in functions.EQUAL_KEYS for key in equal] + NAMES)
 
 
 def _items(draft: Draft, values: Sequence[Any], most: int) -> tuple[Any, ...]:
@@ -148,15 +149,17 @@ def single_source(draft: Draft, values: Sequence[Any] = VALUES) -> None:
 
 
 def part_source(draft: Draft) -> None:
-    keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=4, unique=True))
-    parts = tuple(_part(draft, key) for key in keys)
+    """Add a source of a few or of many parts, one of which may be much longer than the others."""
+    keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=draft.choose([4, 4, 9]), unique=True))
+    times = draft.choose([1, 1, 1, 6])
+    parts = (_part(draft, keys[0], times), *(_part(draft, key) for key in keys[1:]))
     place = Place.SPREAD if draft.parallel else Place.SOURCE
     traits = Traits(keyed=True, order=Order.BY_KEY, place=place, family=draft.family(), parts=True)
     draft.add("source", (), parts, traits)
 
 
-def _part(draft: Draft, key: Any) -> Part:
-    items = _items(draft, VALUES, 10)
+def _part(draft: Draft, key: Any, times: int = 1) -> Part:
+    items = _items(draft, VALUES, 10) * times
     step = draft.choose([1, 2, 7])
     return Part(key, items, tuple(index * step % 11 for index in range(len(items))))
 

@@ -17,8 +17,10 @@ __all__ = ["counts_epochs", "lifted"]
 def counts_epochs(step: Step) -> bool:
     """Whether what a step sends depends on which epochs come, not only on the order of epochs and records."""
     by_epoch = ("alarm", "clock", "decay", "final", "flush", "roll", "tumble")
-    return step.kind in ("early_window", "expiring_table", "ttl_map") or (
-        step.kind in ("stateful_op", "connect") and step.arg in by_epoch
+    return (
+        step.kind in ("early_window", "expiring_table", "ttl_map")
+        or (step.kind in ("stateful_op", "connect") and step.arg in by_epoch)
+        or (step.kind == "stateless_op" and step.arg in ("announce", "hold"))
     )
 
 
