@@ -93,7 +93,8 @@ def test_epochs_for_workers_without_records_are_packed_once(monkeypatch: pytest.
     def build(provider: StreamProvider) -> None:
         numbers = provider.new_stream().source("numbers", SingleIteratorSource([1, 2, 3]))
         on_time, _ = numbers.generate_epochs("epochs", lambda msg, _: msg.timestamp)
-        on_time.key_distribute("key", lambda msg: 0).sink("out", VecSink())
+        keyed = on_time.key_distribute("key", lambda msg: 0)
+        keyed.inspect_frontier("each", lambda epoch, _: None).sink("out", VecSink())
 
     program, packed = compiled(build), list[bytes]()
 
