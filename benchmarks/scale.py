@@ -37,6 +37,7 @@ _FEW = 2_000
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
 _SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks", "keys", "deals"]
+_SECTIONS += ["hand_outs"]
 
 _MEASURES = {
     "driver": "driver.measure_driver",
@@ -51,6 +52,8 @@ _MEASURES = {
     "share": "shares.measure_share",
     "key": "keys.measure_key",
     "deal": "deals.measure_deal",
+    "hand_out": "hand_outs.measure_hand_out",
+    "million": "hand_outs.measure_million",
 }
 """The functions that child processes call; some need Spark, or a peer."""
 
@@ -94,6 +97,7 @@ def main() -> None:
         "sinks": lambda: _print_sinks(rounds, options.records, options.postgres),
         "keys": _print_keys,
         "deals": _print_deals,
+        "hand_outs": _print_hand_outs,
     }
     for name in options.only.split(","):
         sections[name]()
@@ -162,6 +166,21 @@ def _print_deals() -> None:
     print_table(
         ["", "mean", "busiest, hashed", "without a part, hashed", "busiest, dealt", "moved to one worker more"], rows
     )
+
+
+_WAYS = ("handed out", "sizes unknown", "dealt by size", "dealt by number")
+
+
+def _print_hand_outs() -> None:
+    print("\nthe time to read parts of Pareto's sizes, as a multiple of the least: medians of 20 draws, and the worst")
+    rows = []
+    for parts, workers in ((200, 2), (200, 4), (1_000, 4), (1_000, 16), (10_000, 100)):
+        found = _child("hand_out", parts, workers, 20, 1.5)
+        cells = (f"{found[way]:.2f}, {found[f'{way}, worst']:.2f}" for way in _WAYS)
+        rows.append([f"{parts:,} parts, {workers:,} workers", *cells])
+    print_table(["", *_WAYS], rows)
+    print("\na million parts, 100 workers, seconds")
+    print_table(["", "s"], [[name, f"{found:.2f}"] for name, found in _child("million", 1_000_000, 100).items()])
 
 
 def _print_driver(rounds: int, most: int, ticks: int) -> None:

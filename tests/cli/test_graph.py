@@ -74,7 +74,7 @@ def test_parts_stay_where_a_snapshot_has_them(script: Script, malflow: Malflow) 
     text = "SingleThreadRuntime(build_dataflow, parallelism=2, persistence=FsspecBackend('kept', job='j')).execute()"
     flow = script(text, head=FILES)
     assert malflow("run", flow).code == 0
-    Path("in/a.txt").write_text("3\n")
+    Path("in/a.txt").write_text("3\n4\n")
     by_two = ["worker 0: 2 parts", "  lines  'a.txt'", "  lines  'b.txt'", "worker 1: 1 part", "  lines  'c.txt'"]
     assert lines_of(malflow("graph", flow, "--parts")) == by_two
     by_two[2], by_two[4] = by_two[4], by_two[2]

@@ -349,3 +349,17 @@ def test_progress_knows_the_size_of_the_unread_parts() -> None:
     assert pool.size("a") == 66 - 11 - 10 - 9 - 8
     unknown = program_of(BoundedSource({part: [0] for part in range(9)}, knows_sizes=False))
     assert PartPool(unknown, {"a": [*range(9)]}, {"a": [[], []]}).size("a") is None
+
+
+@given(st.lists(st.integers(0, 400), min_size=2, max_size=60), st.integers(2, 5))
+def test_parts_that_are_dealt_at_once_are_as_large_on_each_worker(sizes: list[int], workers: int) -> None:
+    source = BoundedSource({part: range(size) for part, size in enumerate(sizes)})
+    program = replace(program_of(source), part_assignment="static")
+    listed = {"a": [*range(len(sizes))]}
+    loads = [sum(sizes[part] for part in them) for them in deal(program, listed, workers)["a"]]
+    assert max(loads) <= sum(sizes) / workers + max(sizes)
+    held = held_parts(deal(program, listed, workers))
+    more = {"a": [*listed["a"], len(sizes)]}
+    source._scripts[len(sizes)] = ()
+    after = deal(program, more, workers, held, levels=False)
+    assert {part: at for part, at in held_parts(after)["a"].items() if part in held["a"]} == held["a"]

@@ -11,6 +11,7 @@ from typing import Any
 from malflow.engine.parts.places import Held, PartPlaces, Parts, Redeal, held_parts
 from malflow.engine.parts.pool import IN_HAND, on_demand_sources
 from malflow.engine.plan import Program
+from malflow.operators.hosting.parts import part_sizes
 from malflow.partitioners import rendezvous_select
 
 __all__ = ["deal", "redeal", "with_listed", "with_new"]
@@ -22,10 +23,11 @@ __all__ = ["deal", "redeal", "with_listed", "with_new"]
 #   parts that are hashed    on the worker of their hash, whatever it has: their keys meet other streams there
 #   equal parts of sources   on one worker if streams are keyed by them, since these may meet; they count as often
 #   parts that have ended    count nothing, and stay
+#   parts with known sizes   are as many bytes on each worker if none has been read yet, else as many parts
 #   many parts that end      are not dealt, but handed out while the run reads: see `malflow.engine.parts.pool`
 #
-# Invariant: without hashed parts and equal ones, no worker has two live parts more than another after a deal with
-# `levels`, and no deal with the same result moves fewer.
+# Invariant: without hashed parts, equal ones and sizes, no worker has two live parts more than another after a deal
+# with `levels`, and no deal with the same result moves fewer.
 #
 # Example: worker 0 has a, b, c and d, and worker 1 is new. The level is 2, so c and d move.
 def deal(
@@ -68,7 +70,9 @@ def deal(
     } | fixed
     if levels:
         _take_above_level(places, workers, weights, fixed)
-    _place_others(places, workers, weights, units, live)
+    new = {name: [part for part, unit in them.items() if unit not in places] for name, them in units.items()}
+    sizes = {name: _sizes(program, name, parts) for name, parts in new.items()} if workers > 1 else {}
+    _place_others(places, workers, weights, units, live, sizes)
     dealt: dict[str, list[list[Any]]] = {}
     for name, of_source in units.items():
         dealt[name] = [[] for _ in range(workers)]
@@ -158,20 +162,32 @@ def _place_others(
     weights: Mapping[_Unit, int],
     units: Mapping[str, Mapping[Any, _Unit]],
     live: Mapping[str, Sequence[_Unit]],
+    sizes: Mapping[str, Mapping[Any, int]],
 ) -> None:
-    """Place the parts that have no worker, source by source."""
+    """Place the parts that have no worker, source by source, the largest first where sizes are known."""
     loads = _loads(places, workers, weights)
     for name, of_source in units.items():
         new = [unit for unit in of_source.values() if unit not in places]
         if not new:
             continue
-        least = list(zip(loads, _loads(places, workers, dict.fromkeys(live[name], 1)), range(workers), strict=True))
+        known = sizes.get(name, {})
+        size_of = {unit: known.get(unit[1], 0) for unit in new}
+        by_size = bool(known) and len(new) == len(of_source)  # else the workers have read some of theirs
+        counts = _loads(places, workers, dict.fromkeys(live[name], 1))
+        least = [(0 if by_size else loads[it], counts[it], 0, it) for it in range(workers)]
         heapify(least)
-        for unit in sorted(new, key=lambda it: -weights.get(it, 0)):
-            load, count, worker = least[0]
+        for unit in sorted(new, key=lambda it: (-weights.get(it, 0), -size_of[it])):
+            load, count, size, worker = least[0]
             places[unit] = worker
-            loads[worker] = load + weights.get(unit, 0)
-            heapreplace(least, (loads[worker], count + 1, worker))
+            loads[worker] += weights.get(unit, 0)
+            load = load + size_of[unit] if by_size else loads[worker]
+            heapreplace(least, (load, count + 1, size + size_of[unit], worker))
+
+
+def _sizes(program: Program, name: str, parts: Sequence[Any]) -> Mapping[Any, int]:
+    """Return the known sizes of parts that end; of others, a size is the amount until now only."""
+    source = program.sources[name].source
+    return part_sizes(name, source, parts) if parts and getattr(source.impl, "bounded", False) else {}
 
 
 def _take_above_level(

@@ -78,6 +78,7 @@ class PartPool:
         waiting = waiting_parts(listed, parts)
         self.names = frozenset(waiting)
         self._program = program
+        self._keyed = program.keyed_sources
         self._workers = max(map(len, parts.values()), default=0)
         self._waiting = {name: set(some) for name, some in waiting.items()}
         self._queues = {name: deque(some) for name, some in waiting.items()}
@@ -152,10 +153,9 @@ class PartPool:
 
     def _with_equal(self, name: str, part: Any) -> list[str]:
         """Return the sources that have a part waiting that is handed out together with one."""
-        keyed = self._program.keyed_sources
-        if name not in keyed:
+        if name not in self._keyed:
             return [name]
-        return [it for it, some in self._waiting.items() if it in keyed and part in some]
+        return [it for it, some in self._waiting.items() if it in self._keyed and part in some]
 
     def _remove(self, name: str, part: Any) -> int:
         """Remove a part from those that wait; return its size, or 0 if it is unknown."""

@@ -17,7 +17,7 @@ from malflow.operators.failures.guard import Guard
 from malflow.operators.hosting.parts import PartOperator
 from malflow.operators.hosting.reader import Lags, PickledReader, Reader, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
-from malflow.records.batch import BATCH_SIZE, Batch, interleave
+from malflow.records.batch import BATCH_SIZE, Batch, concat, interleave
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 from malflow.words import error_line, error_text, qualified_name, short_repr
 
@@ -194,7 +194,8 @@ class Source(PartOperator):
             self.polls += 1
             self.saturated += max(self.polled_by_part.values(), default=0) >= limit
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
-        batch = interleave(list(polled.values()))
+        batches = [*polled.values()]
+        batch = concat(batches) if self._in_turn and batches else interleave(batches)
         self.emitted, self._again = len(batch) + self._again, 0
         self.polled += len(batch)
         self._drop_finished()
@@ -416,12 +417,21 @@ class Source(PartOperator):
         return max(1, min(limit, self.most // parts))
 
     def _poll_in_turn(self, limit: int) -> dict[Any, Batch]:
-        """Poll the parts one after the other, up to the limit of all: the first is read at full speed, to its end."""
+        """Poll the parts one after the other, up to the limit of all: the first is read at full speed, to its end.
+
+        A part that returns fewer records than asked for is asked once more: only then may it know that it has ended,
+        and another part may take its place after this tick.
+        """
         polled: dict[Any, Batch] = {}
         for part in self.live_parts:
-            if limit > 0:
-                polled[part] = batch = self._poll(part, limit)
-                limit -= len(batch)
+            if limit <= 0:
+                break
+            polled[part] = batch = self._poll(part, limit)
+            limit -= len(batch)
+            if limit > 0 and len(batch) and not self._call(part, self._readers[part].is_finished):
+                more = self._poll(part, limit)
+                polled[part] = concat([batch, more]) if len(more) else batch
+                limit -= len(more)
         self.asked_parts = [*polled]
         return polled
 
