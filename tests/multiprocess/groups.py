@@ -177,14 +177,14 @@ def run(folder: Path, options: Options, **more: Any) -> list[str]:
         return made.said
 
 
-def finish(folder: Path, size: int = Options.size, *, start_method: str = "forkserver") -> None:
+def finish(folder: Path, size: int = Options.size, *, start_method: str = "forkserver", drawn: int = 0) -> None:
     """Continue with the count in this process, to its end."""
-    runtime_of(folder, Options(size=size, start_method=start_method, every=0.1)).execute()
+    runtime_of(folder, Options(size=size, drawn=drawn, start_method=start_method, every=0.1)).execute()
 
 
-def assert_totals(folder: Path, size: int = Options.size) -> None:
+def assert_totals(folder: Path, size: int = Options.size, *, drawn: int = 0) -> None:
     """Check that each number was counted once, and each total written once to the file and once to the folder."""
-    assert_exact(folder, size)
+    assert_exact(folder, size, drawn=drawn)
     files = sorted((folder / "parts").glob("part-*"))
     lines = [line for file in files for line in file.read_text().splitlines()]
     assert sorted(tuple(json.loads(line)) for line in lines) == sorted(emitted(folder))

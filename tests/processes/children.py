@@ -19,7 +19,7 @@ from typing import Any
 from malflow.snapshot import FsspecBackend, fsck, snapshots
 from tests.kit.backends import kept, kept_states
 from tests.kit.interrupts import heed_signals
-from tests.processes.programs.counting import PARTS, Options, Program, key_of
+from tests.processes.programs.counting import Options, Program, key_of, parts_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.processes.programs.counting"
@@ -88,11 +88,11 @@ def run(folder: Path, options: Options, **more: Any) -> tuple[int, str]:
         return started.end()
 
 
-def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int = 3) -> None:
+def finish(folder: Path, size: int = 100, *, every: float = 0, parallelism: int = 3, drawn: int = 0) -> None:
     """Continue with the count in this process, to its end."""
     folder.mkdir(exist_ok=True)
     every = 0.1 if every == 0 and size > Options.size else every
-    Program(folder, Options(size=size, parallelism=parallelism, every=every)).runtime.execute()
+    Program(folder, Options(size=size, drawn=drawn, parallelism=parallelism, every=every)).runtime.execute()
 
 
 def backend_of(folder: Path) -> FsspecBackend:
@@ -117,12 +117,13 @@ def emitted(folder: Path) -> list[tuple[str, int, int]]:
     return [tuple(json.loads(line)) for line in lines]
 
 
-def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True) -> None:
+def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True, drawn: int = 0) -> None:
     """Check that every number was counted once, that each total was written once, and that all files are whole."""
     backend = backend_of(folder)
     totals: dict[str, list[int]] = defaultdict(list)
-    for number in range(size):
-        totals[key_of(number)].extend([number] * len(PARTS))
+    for rows in parts_of(size, drawn).values():
+        for number in range(rows):
+            totals[key_of(number)].append(number)
     assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
     if outputs:
         counts = sorted((key, count) for key, count, _ in emitted(folder))

@@ -24,9 +24,8 @@ from malflow import MultiProcessRuntime, RestartPolicy, SingleThreadRuntime, Str
 from malflow.events import Event, Restarted
 from malflow.sinks import JsonLinesSink
 from malflow.snapshot import FsspecBackend
-from malflow.testing import PAUSE, ScriptedSource
 from tests.kit.backends import at_once
-from tests.processes.programs.counting import PARTS, PER_TICK, add, as_list, key_of, say, tell_of_stop
+from tests.processes.programs.counting import RestlessSource, add, as_list, key_of, say, scripts_of, tell_of_stop
 
 FAILPOINT = "MALFLOW_FAILPOINT"
 
@@ -36,7 +35,9 @@ class Options:
     """The options of a run.
 
     Attributes:
-        size: the count of numbers in each of the three parts.
+        size: the count of numbers in each of the three parts, or in the longest one.
+        drawn: the seed of the parts: see `tests.processes.programs.counting.parts_of`; 0 for three parts.
+        forgets: whether the source leaves a part out now and then.
         start_method: how worker processes are started; "none" runs in one thread.
         processes: the number of worker processes.
         every: the seconds between snapshots; 0 takes one after each tick, on the run's own thread.
@@ -47,6 +48,8 @@ class Options:
     """
 
     size: int = 100
+    drawn: int = 0
+    forgets: bool = False
     start_method: str = "forkserver"
     processes: int = 2
     every: float = 0
@@ -127,9 +130,8 @@ def pass_by(folder: Path, options: Options, msg: Any, _ctx: Any) -> None:
 
 def build(folder: Path, options: Options, provider: StreamProvider) -> None:
     """Build the dataflow: running totals by key, into a file and into a folder."""
-    chunks = [range(start, min(start + PER_TICK, options.size)) for start in range(0, options.size, PER_TICK)]
-    script = [item for chunk in chunks for item in (*chunk, PAUSE)]
-    numbers = provider.new_stream().source("numbers", ScriptedSource(dict.fromkeys(PARTS, script)))
+    source = RestlessSource(scripts_of(options.size, options.drawn), forgets=options.forgets)
+    numbers = provider.new_stream().source("numbers", source)
     passed = numbers.inspect("pass", partial(pass_by, folder, options))
     keyed = passed.key_distribute("key", lambda msg: key_of(msg.value))
     totals = keyed.stateful_map("total", add, default=lambda: (0, 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import resource
 import signal
 import sys
@@ -38,7 +39,9 @@ class Options:
     """The options of a run.
 
     Attributes:
-        size: how many numbers each of the three parts has.
+        size: how many numbers each of the three parts has, or the longest one.
+        drawn: the seed of the parts: see `parts_of`; 0 for three parts.
+        forgets: whether the source leaves a part out now and then.
         parallelism: how many workers there are.
         retain: how many snapshots stay.
         growth: how large increments may become beside their base.
@@ -53,6 +56,8 @@ class Options:
     """
 
     size: int = 100
+    drawn: int = 0
+    forgets: bool = False
     parallelism: int = 2
     retain: int = 2
     growth: float = 1.0
@@ -88,10 +93,8 @@ class Program:
         self.runtime = SingleThreadRuntime(self.build, self.backend, every, self.options.parallelism)
 
     def build(self, provider: StreamProvider) -> None:
-        size = self.options.size
-        chunks = [range(start, min(start + PER_TICK, size)) for start in range(0, size, PER_TICK)]
-        script = [item for chunk in chunks for item in (*chunk, PAUSE)]
-        source = WaitingSource(dict.fromkeys(PARTS, script), self._is_waiting)
+        options = self.options
+        source = WaitingSource(scripts_of(options.size, options.drawn), self._is_waiting, forgets=options.forgets)
         numbers = provider.new_stream().source("numbers", source)
         keyed = numbers.inspect("pass", self._pass).key_distribute("key", lambda msg: key_of(msg.value))
         totals = keyed.stateful_map("total", add, default=lambda: (0, 0))
@@ -120,11 +123,53 @@ class Program:
         return not self.asked.done() and not self.runtime._slot.current.mailbox.changes.waiting
 
 
-class WaitingSource(ScriptedSource):
+def parts_of(size: int, drawn: int) -> dict[str, int]:
+    """Return how many numbers each part has: the same for each of three parts, or drawn ones, one of them long.
+
+    Args:
+        size: the most numbers of a part.
+        drawn: the seed of the number of parts, their names and their sizes; 0 for three parts.
+    """
+    if not drawn:
+        return dict.fromkeys(PARTS, size)
+    rng = random.Random(drawn)  # noqa: S311 - no secret
+    names = [f"{rng.choice('abü')}-{rng.getrandbits(20):x}" for _ in range(rng.randint(1, 12))]
+    return {name: PER_TICK * rng.randint(0, size // 5 // PER_TICK) if at else size for at, name in enumerate(names)}
+
+
+def scripts_of(size: int, drawn: int) -> dict[str, list[Any]]:
+    """Return the script of each part, with a pause after so many numbers."""
+    scripts = {}
+    for part, rows in parts_of(size, drawn).items():
+        chunks = [range(start, min(start + PER_TICK, rows)) for start in range(0, rows, PER_TICK)]
+        scripts[part] = [item for chunk in chunks for item in (*chunk, PAUSE)]
+    return scripts
+
+
+class RestlessSource(ScriptedSource):
+    """A script whose parts are listed in another order each time, and one of which may be forgotten.
+
+    Args:
+        script: the script.
+        forgets: whether a part is left out of some lists.
+    """
+
+    def __init__(self, script: dict[str, list[Any]], *, forgets: bool) -> None:
+        super().__init__(script)
+        self._forgets = forgets
+
+    def list_parts(self) -> list[Any]:
+        """Return the parts, or most of them."""
+        parts = [*super().list_parts()]
+        random.shuffle(parts)
+        return parts[1:] if self._forgets and len(parts) > 1 and random.random() < 0.3 else parts  # noqa: S311
+
+
+class WaitingSource(RestlessSource):
     """A script that goes no further until the snapshot of an earlier tick is there, so that each tick has its own."""
 
-    def __init__(self, script: dict[str, list[Any]], is_waiting: Callable[[], bool]) -> None:
-        super().__init__(script)
+    def __init__(self, script: dict[str, list[Any]], is_waiting: Callable[[], bool], *, forgets: bool) -> None:
+        super().__init__(script, forgets=forgets)
         self._is_waiting = is_waiting
 
     def build_part(self, part: Any, state: int | None) -> ScriptedPart:
