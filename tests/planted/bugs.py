@@ -706,7 +706,7 @@ _EPOCHS = [
     Bug(
         "a new worker begins at the greatest epoch",
         "records are late after a rescale",
-        "engine/states/rescale.py",
+        "engine/states/epochs.py",
         "    return None if None in epochs else min(epochs)",
         "    return None if None in epochs else max(epochs)",
         ("tests/engine/test_placement.py",),
@@ -715,7 +715,7 @@ _EPOCHS = [
         "a late record is on time on its new worker",
         "a window comes twice after a rescale",
         "engine/states/rescale.py",
-        "        past = None if placement is None else _past(old, least, dealt)\n",
+        "        past = None if placement is None else past_epochs(old, dealt, earlier, is_known=known)\n",
         "        past = None\n",
         (f"{MOVED}::test_epochs_of_each_worker",),
     ),

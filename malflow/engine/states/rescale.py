@@ -13,11 +13,9 @@ from malflow.diagnostics import operator_error
 from malflow.engine.parts.places import Redeal
 from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
-from malflow.engine.worker_time import Idle
+from malflow.engine.states.epochs import exchange_frontiers, input_frontiers, least_of_all, past_epochs, with_least
 from malflow.errors import MalflowError, OperatorError, SnapshotError
 from malflow.nodes import EpochsNode, SourceNode, Vertex
-from malflow.operators.epochs.frontiers import KEPT, UNTIL
-from malflow.operators.epochs.generator import ANSWERED, SILENCE
 from malflow.operators.failures.dead_letters import place_letter
 from malflow.partitioners import (
     FORMER_PLACEMENTS,
@@ -43,9 +41,6 @@ __all__ = [
     "reroute",
     "united",
 ]
-
-_OF_PLACEMENT = 2
-"""The length of an entry of `Past` that says nothing of the placement."""
 
 _OURS: Sequence[Partitioner] = (rendezvous_select, index_select, part_select)
 _SECOND = itemgetter(1)
@@ -352,8 +347,9 @@ class _Move:
             case Movement.FRONTIER if self.stays:
                 return old
             case Movement.FRONTIER:
-                starts = self.vertex.node.starts_stage
-                return _exchange(old, after) if starts else _by_input(old, after, len(self.vertex.inputs))
+                if self.vertex.node.starts_stage:
+                    return exchange_frontiers(old, after)
+                return input_frontiers(old, after, len(self.vertex.inputs))
             case _:
                 assert_never(self.spec.kind.movement)
 
@@ -375,28 +371,11 @@ class _Move:
         dealt = None if placement is not part_select or self.redeal is None else self.redeal.before_of_keys
         former = was in FORMER_PLACEMENTS and (self.spec.placement == PLACEMENT or dealt is not None)
         known = former or dealt is not None or was in (None, self.spec.placement)
-        reached = [(states.get("idle", Idle.BUSY), states.get("epoch")) for states in old]
-        least = _least(reached)
-        answered = _answered(old, reached)
         if self.stays and known and not former:
-            return [
-                _state({**states, "epoch": least, ANSWERED: answered})
-                if idle == Idle.EMPTY and (epoch, states.get(ANSWERED)) != (least, answered)
-                else states
-                for states, (idle, epoch) in zip(old, reached, strict=True)
-            ]
-        past = None if placement is None else _past(old, least, dealt)
-        if past is not None and not known:
-            past = ((1, {0: max(epoch for _, epochs, *_ in past for epoch in epochs.values())}),)
-        if past is not None and (former or dealt is not None):
-            earlier = FORMER_PLACEMENTS[-1] if former else PLACEMENT
-            past = tuple([(*entry, earlier) if len(entry) == _OF_PLACEMENT else entry for entry in past])
-        silence = _least((idle, states.get(SILENCE)) for states, (idle, _) in zip(old, reached, strict=True))
-        like, until = (next((states[name] for states in old if name in states), None) for name in ("like", UNTIL))
-        kept = tuple(dict.fromkeys(it for states in old for it in states.get(KEPT, ()))) or None
-        whole = _state(
-            {"epoch": least, ANSWERED: answered, "past": past, "like": like, SILENCE: silence, UNTIL: until, KEPT: kept}
-        )
+            return with_least(old)
+        earlier = FORMER_PLACEMENTS[-1] if former else PLACEMENT if dealt is not None else None
+        past = None if placement is None else past_epochs(old, dealt, earlier, is_known=known)
+        whole = least_of_all(old, past)
         by_part = [{key: epoch for key, epoch in states.items() if isinstance(key, tuple)} for states in old]
         node = self.vertex.node
         by = _of_source(node.source if isinstance(node, EpochsNode) else None, self.redeal)
@@ -409,57 +388,3 @@ def _dealt(route: KeyRoute, old: Iterable[States]) -> list[States]:
     for states in old:
         route.deal(states, new)
     return list(new)
-
-
-_Reached = tuple[int, Any]
-"""The idleness of an edge or a worker, and its epoch or None."""
-
-
-def _least(reached: Iterable[_Reached]) -> Any:
-    """Return the least epoch among the least idle ones, or None if one of them has no epoch."""
-    known = list(reached)
-    busiest = min(idle for idle, _ in known)
-    epochs = [epoch for idle, epoch in known if idle == busiest]
-    return None if None in epochs else min(epochs)
-
-
-def _answered(old: list[States], reached: Iterable[_Reached]) -> Any:
-    """Return the least epoch that the generators returned, or None if they issued all that they returned."""
-    if not any(ANSWERED in states for states in old):
-        return None
-    return _least((idle, states.get(ANSWERED, epoch)) for states, (idle, epoch) in zip(old, reached, strict=True))
-
-
-def _past(old: list[States], least: Any, dealt: Mapping[Any, int] | None) -> Any:
-    """Collect the epochs of old workers, and of workers before them, that were ahead of the least one: see `Floors`.
-
-    Args:
-        old: the state of each old worker.
-        least: the least epoch.
-        dealt: the old worker of each part, if the keys are parts.
-    """
-    epochs = {worker: states["epoch"] for worker, states in enumerate(old) if "epoch" in states}
-    past: list[tuple[Any, ...]] = [(len(old), epochs) if dealt is None else (len(old), epochs, dict(dealt))]
-    for states in old:
-        past.extend(entry for entry in states.get("past", ()) if entry not in past)
-    return tuple(entry for entry in past if any(least is None or epoch > least for epoch in entry[1].values())) or None
-
-
-def _exchange(old: list[States], after: int) -> list[States]:
-    """Set each new upstream worker to the frontier of the whole stream."""
-    merged = _least((Idle.BUSY, states.get("merged")) for states in old)
-    return [_state({**dict.fromkeys(range(after), merged), "merged": merged})] * after
-
-
-def _by_input(old: list[States], after: int, edges: int) -> list[States]:
-    idle = [states.get("idle", (Idle.BUSY,) * edges) for states in old]
-    least = {
-        edge: _least((at[edge], states.get(edge)) for at, states in zip(idle, old, strict=True))
-        for edge in range(edges)
-    }
-    merged = _least((min(at), states.get("merged")) for at, states in zip(idle, old, strict=True))
-    return [_state({**least, "merged": merged})] * after
-
-
-def _state(states: States) -> States:
-    return {key: state for key, state in states.items() if state is not None}
