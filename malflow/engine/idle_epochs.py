@@ -20,7 +20,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from malflow.engine.parts.places import Parts, Place, places_of
+from malflow.engine.parts.places import PartMove, Parts, Place, places_of
 from malflow.engine.plan import Program, epoch_groups, meetings
 from malflow.engine.worker_time import feeds_of, places_near
 from malflow.event_time.tick import Tick
@@ -241,6 +241,23 @@ class QuietSources:
         """
         self.places = places_of(parts)
         self.quiet = self.quiet.intersection(self.places).difference(new)
+
+    def move(self, parts: Parts, move: PartMove) -> None:
+        """Move parts between two ticks; their silence goes with them.
+
+        Args:
+            parts: the parts of each source that each worker holds then.
+            move: the move.
+        """
+        moved = {(name, move.after) for name in move.parts}
+        silent = {
+            (name, move.after)
+            for name in move.parts
+            if (name, move.before) in self.quiet
+            and ((name, move.after) in self.quiet or (name, move.after) not in self.places)
+        }
+        self.places = places_of(parts)
+        self.quiet = self.quiet.intersection(self.places).difference(moved) | silent
 
     @property
     def has_begun(self) -> bool:

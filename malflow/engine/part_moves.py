@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -41,10 +42,12 @@ class Given:
     Attributes:
         states: the entries of states that belong to the parts, by the state's name.
         ended: the parts that have been read to their end in this run, by source.
+        heard: when each part was last heard in this process, by source.
     """
 
-    states: Mapping[str, States] = field(default_factory=dict)
-    ended: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    states: Mapping[str, States]
+    ended: Mapping[str, Sequence[Any]]
+    heard: Mapping[str, Mapping[Any, datetime]]
 
 
 # Idea: what belongs to the parts moves, and the worker that gets them goes back in time.
@@ -171,13 +174,15 @@ def give(program: Program, move: PartMove, workers: Workers) -> Given:
     Raises:
         OperatorError: if a reader fails.
     """
-    states, ended = entries_of(program, move, workers), {}
+    states = entries_of(program, move, workers)
+    ended, heard = {}, {}
     for source in workers.sources:
         name = source.context.operator_name
         if name in move.parts and source.context.worker_id == move.before:
+            heard[name] = {part: source.heard.pop(part) for part in move.parts[name] if part in source.heard}
             ended[name] = workers.stages[0][0].act(source, source.give_up, move.parts[name])
             states[name] = {part: source.state[part] for part in move.parts[name] if part in source.state}
-    return Given(states, ended)
+    return Given(states, ended, heard)
 
 
 def take(workers: Workers, program: Program, move: PartMove, given: Given, times: Mapping[str, States]) -> None:
@@ -203,6 +208,8 @@ def take(workers: Workers, program: Program, move: PartMove, given: Given, times
         for it in stage:
             if it.worker_id == move.after:
                 it.states.finish(given.ended)
+                for source in it.sources:
+                    source.heard.update(given.heard.get(source.context.operator_name, {}))
             _lower_edges(program, reached, move.after, it.states)
     workers.settle_parts()
 
@@ -219,8 +226,8 @@ def _without(program: Program, move: PartMove, live: Mapping[str, States]) -> di
 
 def _with(given: Given, times: Mapping[str, States], live: Mapping[str, States]) -> dict[str, States]:
     """Return the states of the new worker that get entries, or go back in time."""
-    got = {name: {**live[name], **entries} for name, entries in given.states.items() if name in live}
-    return got | {name: state for name, state in times.items() if name in live}
+    got = {name: {**live.get(name, {}), **entries} for name, entries in given.states.items()}
+    return {**got, **times}  # of other stages too, whose states are not here
 
 
 def _belongs(vertex: Vertex, spec: StateSpec, move: PartMove) -> Callable[[Any], bool] | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from malflow.engine.idle_epochs import Lifts, QuietSources
 from malflow.engine.parts.discovery import discovering, with_waiting
-from malflow.engine.parts.places import Parts, Place, everywhere, near, places_of
+from malflow.engine.parts.places import PartMove, Parts, Place, everywhere, near, places_of
 from malflow.engine.parts.pool import PartPool
 from malflow.engine.parts.reads import PartReads
 from malflow.engine.plan import Program
@@ -257,6 +257,24 @@ class Ticks:
         self._quiet.add(parts, new)
         self._lifting, self._lifts, self._noted = Lifts(self._program, parts), {}, None
         self._note_live(self._live.union(new))
+
+    def move(self, parts: Parts, move: PartMove, live: Iterable[Place] | None) -> None:
+        """Continue with parts on another worker; their silence goes with them.
+
+        Args:
+            parts: the parts of each source that each worker holds.
+            move: the move.
+            live: the sources and workers with unfinished parts; None if only the next tick can report them.
+        """
+        self.reads.place(parts)
+        for place in ((name, worker) for name in move.parts for worker in (move.before, move.after)):
+            self._lags_by_place.pop(place, None)  # both workers report them again
+            self._shares_by_place.pop(place, None)
+        parts = everywhere(parts, self._pool.names)
+        self._quiet.move(parts, move)
+        self._lifting, self._lifts, self._noted = Lifts(self._program, parts), {}, None
+        moved = {(name, move.after) for name in move.parts}
+        self._note_live(self._live.union(moved) if live is None else live)
 
     def begin(
         self,

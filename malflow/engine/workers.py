@@ -395,6 +395,8 @@ class Workers:
                 for operator, remade in zip(old.operators, new.operators, strict=True):
                     operator.transfer_parts(partial(_itself, remade))
                 old.close()
+                for source, again in zip(old.sources, new.sources, strict=True):
+                    again.heard.update(source.heard)
         self._list_workers()
 
     def settle_parts(self) -> None:

@@ -16,7 +16,15 @@ from zlib import crc32
 
 import pytest
 
-from malflow import MultiProcessRuntime, RestartPolicy, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow import (
+    MultiProcessRuntime,
+    RestartPolicy,
+    SingleThreadRuntime,
+    StreamProvider,
+    Why,
+    agg,
+    limit_out_of_orderness,
+)
 from malflow.engine.parts import balance, reads
 from malflow.engine.parts.balance import Choice, units_of
 from malflow.errors import OperatorError
@@ -24,7 +32,7 @@ from malflow.events import Event, PartsKept, PartsMoved, SnapshotCommitted
 from malflow.runtime.coordination import part_mover
 from malflow.runtime.coordination.part_mover import PartMover
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend
+from malflow.snapshot import FsspecBackend, dead_letters
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
@@ -74,8 +82,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def stamps(part: str) -> list[Any]:
     """Return the records of a part: most are in order, and some are late; the time of some parts passes faster."""
-    rows, pace = PARTS[part], 1 + [*PARTS].index(part)
-    return [it for row in range(rows) for it in (Timed(row, pace * (row - 3 * (row % 5 == 4))), PAUSE)]
+    at = [*PARTS].index(part)
+    times = [(1 + at) * (row - 3 * (row % 5 == 4)) for row in range(PARTS[part])]
+    return [it for row, time in enumerate(times) for it in (Timed(100 * at + row, time), PAUSE)]
 
 
 def counted(out: Any) -> Callable[[StreamProvider], None]:
@@ -85,6 +94,7 @@ def counted(out: Any) -> Callable[[StreamProvider], None]:
         source = ScriptedSource({part: stamps(part) for part in PARTS})
         stream = provider.new_stream().source("parts", StatefulSource(source))
         stream.stateful_map("count", lambda part, _, n: ((part, n + 1), n + 1), int).sink("counts", out)
+        stream.map("try", not_of_part_1, on_error="dead_letter").sink("tried", VecSink())
         on_time, late = stream.generate_epochs("epochs", limit_out_of_orderness(1))
         late.map("late", lambda row: ("late", row)).sink("late out", out)
         by_part = on_time.window(tumbling(10)).aggregate("windows", agg.count())
@@ -94,6 +104,17 @@ def counted(out: Any) -> Callable[[StreamProvider], None]:
         of_all.map("digits", lambda it: ("digit", it.start, it.value)).sink("all out", out)
 
     return build
+
+
+def not_of_part_1(number: int) -> int:
+    """Return a number.
+
+    Raises:
+        ValueError: if it is of one of the parts, and divisible by five.
+    """
+    if number // 100 == 1 and number % 5 == 0:
+        raise ValueError(number)
+    return number
 
 
 OFTEN = timedelta(milliseconds=20)
@@ -130,6 +151,8 @@ def test_results_and_snapshots_with_moves(
     assert len(snapshots) > 3
     assert not moves & snapshots, "a move in the tick of a snapshot"
     assert kept_states(store, "count") == PARTS
+    letters = Counter((it.key, it.value) for it in dead_letters(store))
+    assert letters == Counter(("part 1", 100 + row) for row in range(0, PARTS["part 1"], 5))
 
 
 class Failing:
@@ -167,7 +190,7 @@ def test_states_after_failures_in_the_middle(
 ) -> None:
     """Each run ends by an error after some moves; the next one continues, with as many workers or others."""
     forced(7)
-    failing = Failing(tmp_path, (4, 8, 13, 18), broken)
+    failing = Failing(tmp_path, (4, 108, 213, 318), broken)
     for workers in (3, 3, 2, 4):
         with pytest.raises(OperatorError):
             any_parallelism(counting(failing), store, OFTEN, parallelism=workers).execute()
@@ -179,7 +202,7 @@ def test_states_after_processes_were_killed(
     tmp_path: Path, store: FsspecBackend, forced: Callable[[int], None]
 ) -> None:
     forced(9)
-    failing = Failing(tmp_path, (6, 15), killed)
+    failing = Failing(tmp_path, (6, 215), killed)
     MultiProcessRuntime(
         counting(failing), store, OFTEN, processes=2, parallelism=3, restart=RestartPolicy(9, timedelta(0))
     ).execute()
@@ -269,6 +292,27 @@ def test_a_part_of_a_busy_worker_moves_to_an_idle_one(
     assert len(events.of(PartsMoved)) == 1, "the loads are even now"
     places = {part: it.worker for part, it in handle.progress.parts["parts"].items()}
     assert {places["busy"], places["busy too"]} == {0, 1}
+
+
+@pytest.mark.slow
+def test_uneven_parts_are_the_cause_why_a_run_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "_EVERY", 0.2)
+
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("parts", StatefulSource(Endless())).map("slow", slowly).sink("out", VecSink())
+
+    handle = MultiProcessRuntime(build, processes=2, parallelism=2, move_parts=False).start()
+    answers: list[Why] = []
+
+    def is_uneven() -> bool:
+        answers.append(handle.why(timeout=SECONDS))
+        return answers[-1].cause == "uneven_parts"
+
+    wait_until(is_uneven, SECONDS)
+    handle.stop()
+    assert handle.await_termination(SECONDS)
+    assert answers[-1].stops_at == "parts"
+    assert all(f"'{part}' of 'parts'" in answers[-1].text for part in ("busy", "busy too"))
 
 
 def next_of(_part: str, number: int, last: int) -> tuple[int, int]:

@@ -195,6 +195,14 @@ DEAL_BUGS = [
         (f"{_MOVES}::test_states_after_failures_in_the_middle",),
     ),
     Bug(
+        "letters of a part are lost where there were none",
+        "a worker has all states",
+        "engine/part_moves.py",
+        "for name, entries in given.states.items()}\n",
+        "for name, entries in given.states.items() if name in live}\n",
+        (f"{_MOVES}::test_results_and_snapshots_with_moves",),
+    ),
+    Bug(
         "the epoch of a moved part goes back",
         "the new worker has an epoch of its own",
         "engine/part_moves.py",
@@ -208,9 +216,9 @@ DEAL_BUGS = [
         "a part that moves is late on a worker that is ahead",
         "epochs never go back",
         "engine/part_moves.py",
-        "    return got | {name: state for name, state in times.items() if name in live}\n",
+        "    return {**got, **times}  # of other stages too, whose states are not here\n",
         "    known = {name: state for name, state in times.items() if name in live}\n"
-        '    return got | {name: {**it, "epoch": live[name].get("epoch")} for name, it in known.items()}\n',
+        '    return {**got, **{name: {**it, "epoch": live[name].get("epoch")} for name, it in known.items()}}\n',
         (f"{_MOVES}::test_results_and_snapshots_with_moves",),
     ),
     Bug(

@@ -102,8 +102,7 @@ class PartMover:
             return
         if chosen is not None:
             self._balance.note_move(chosen, self._clock())
-        self._ticks.place(self._host.parts, self._host.listed)
-        self._ticks.start(self._host.live())
+        self._ticks.move(self._host.parts, move, self._host.live())
         for name, parts in move.parts.items():
             self._notify(PartsMoved(tick, name, tuple(parts), move.before, move.after, step.reason))
 

@@ -336,9 +336,10 @@ class ProcessesHost:
         given = [it for it in told if it.states or it.ended]
         states = {name: data for it in given for name, data in it.states.items()}
         ended = {name: parts for it in given for name, parts in it.ended.items()}
+        heard = {name: parts for it in given for name, parts in it.heard.items()}
         packed = {name: dumps_state(name, state) for name, state in new.items()}
         self.parts = move.applied(self.parts, self.listed)
-        self._live = frozenset[Place]().union(*pool.ask_all(TakeParts(move, states, ended, packed)))
+        self._live = frozenset[Place]().union(*pool.ask_all(TakeParts(move, states, ended, heard, packed)))
         return None
 
     # Tests

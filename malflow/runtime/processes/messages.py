@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from malflow.engine.parts.places import PartMove, Parts, Place
@@ -264,12 +265,14 @@ class ToMove(NamedTuple):
         size: the bytes of the state that belongs to the parts, if the process has it and they are too many.
         states: the state that belongs to the parts, pickled, by the state's name; empty if another process has it.
         ended: those of the parts that have been read to their end, by source.
+        heard: when each part was last heard, by source.
     """
 
     times: dict[str, dict[int, bytes]]
     size: int | None
     states: Mapping[str, bytes]
     ended: Mapping[str, Sequence[Any]]
+    heard: Mapping[str, Mapping[Any, datetime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +296,14 @@ class TakeParts(Message[frozenset[Place]]):
         move: the move.
         states: the state that belongs to the parts, pickled, by the state's name.
         ended: those of the parts that have been read to their end, by source.
+        heard: when each part was last heard, by source.
         times: the epochs with which the new worker continues, each pickled, by the state's name.
     """
 
     move: PartMove
     states: Mapping[str, bytes] = field(repr=False)
     ended: Mapping[str, Sequence[Any]]
+    heard: Mapping[str, Mapping[Any, datetime]]
     times: Mapping[str, bytes] = field(repr=False)
 
 

@@ -302,10 +302,10 @@ class WorkerProcess:
             states[name] = dumps_state(name, entries)
             size += len(states[name])
             if size > command.limit:
-                return ToMove(packed, size, {}, {})
+                return ToMove(packed, size, {}, {}, {})
         given = give(program, move, workers)
         states |= {name: dumps_state(name, given.states[name]) for name in given.states.keys() - states.keys()}
-        return ToMove(packed, None, states, given.ended)
+        return ToMove(packed, None, states, given.ended, given.heard)
 
     def _take_parts(self, command: TakeParts) -> frozenset[Place]:
         from malflow.engine.part_moves import Given, take  # noqa: PLC0415 - in most runs, none moves
@@ -315,7 +315,7 @@ class WorkerProcess:
         states, times = (
             {name: loaded_state(name, data) for name, data in them.items()} for them in (command.states, command.times)
         )
-        take(workers, self._loaded, command.move, Given(states, command.ended), times)
+        take(workers, self._loaded, command.move, Given(states, command.ended, command.heard), times)
         return workers.live
 
     def _check_gone(self, command: CheckGone) -> None:
