@@ -117,7 +117,8 @@ class PartReads:
                 for name, facts in report.facts.items():
                     spent[name in self._near] += facts.busy
         now = self._clock()
-        if now - self._at >= max(_EVERY, sum(map(len, self._read.values())) / _PARTS_A_SECOND):
+        passed = now - self._at
+        if passed >= _EVERY and passed >= sum(map(len, self._read.values())) / _PARTS_A_SECOND:
             self._update(now)
 
     def _update(self, now: float) -> None:
