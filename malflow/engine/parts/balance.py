@@ -130,6 +130,11 @@ class Balance:
         has_lasted = now - self._busiest[1] >= _LASTING
         return has_lasted and (self._moved is None or now - self._moved >= _PAUSE)
 
+    @property
+    def busiest(self) -> int | None:
+        """The lane that others wait for; None if they do not, as far as is known."""
+        return None if self._busiest is None else self._busiest[0]
+
     def choose(
         self, loads: Sequence[Load], lanes: Sequence[int], units: Iterable[Unit], rates: Mapping[int, float]
     ) -> Choice | None:

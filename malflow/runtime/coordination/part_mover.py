@@ -26,6 +26,10 @@ _EVERY: Final = 5.0
 """Seconds between two looks at the loads of workers. Less: more looks at figures that follow within ten seconds."""
 
 
+_RARELY: Final = 60.0
+"""Seconds to the next look at parts after one that found none to move. Less: many parts are looked at in vain."""
+
+
 class PartMover:
     """Looks at the loads of workers between ticks, and moves parts.
 
@@ -82,8 +86,13 @@ class PartMover:
             return None
         rates = {name: reads.rates(name) for name in host.parts}
         by_worker = {it.worker: it.rate or 0.0 for it in reads.by_worker(host.parts, lanes)}
-        units = units_of(self._program, host.parts, range(len(lanes)), reads.ended, rates)
-        return self._balance.choose(loads, lanes, units, by_worker)
+        busiest = self._balance.busiest
+        workers = [worker for worker, lane in enumerate(lanes) if lane == busiest]
+        units = units_of(self._program, host.parts, workers, reads.ended, rates)
+        choice = self._balance.choose(loads, lanes, units, by_worker)
+        if choice is None:
+            self._due = now + _RARELY
+        return choice
 
     def move(self, step: PartsMove) -> None:
         """Make a move that `wanted` returned, unless its state is too large.
