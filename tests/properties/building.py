@@ -74,7 +74,10 @@ def run(dataflow: Dataflow, parallelism: int = 1, chunk: int | None = None) -> R
     """Run a dataflow; no poll of a source gives more than `chunk` records."""
     result = Run()
     SingleThreadRuntime(
-        lambda provider: build(dataflow, provider, chunk, result), parallelism=parallelism, debug=dataflow.debug
+        lambda provider: build(dataflow, provider, chunk, result),
+        parallelism=parallelism,
+        debug=dataflow.debug,
+        part_assignment="dynamic",
     ).execute()
     result.settle()
     return result
@@ -210,6 +213,7 @@ class PartSource:
 
     def __init__(self, parts: tuple[Part, ...], chunk: int | None) -> None:
         self._turn = sum(len(part.values) for part in parts)
+        self.bounded = self._turn % 2 == 0  # then many parts are handed out one after the other
         self._parts = {part.key: part for part in parts}
         self._chunk = chunk
 
