@@ -81,6 +81,18 @@ def test_parts_stay_where_a_snapshot_has_them(script: Script, malflow: Malflow) 
     assert lines_of(malflow("graph", flow, "--parts", "--restore", "none")) == by_two
 
 
+def test_parts_that_wait_for_a_worker(script: Script, malflow: Malflow) -> None:
+    Path("in").mkdir()
+    for size, name in enumerate("abcdefg"):
+        Path(f"in/{name}.txt").write_text("1\n" * (9 - size))
+    flow = script("SingleThreadRuntime(build_dataflow, parallelism=2).execute()", head=FILES)
+    assert lines_of(malflow("graph", flow, "--parts")) == [
+        *("worker 0: 2 parts", "  lines  'a.txt'", "  lines  'd.txt'"),
+        *("worker 1: 2 parts", "  lines  'b.txt'", "  lines  'c.txt'"),
+        *("for the first worker that has read its parts: 3 parts", *(f"  lines  '{name}.txt'" for name in "efg")),
+    ]
+
+
 def test_parts_that_could_not_be_read(script: Script, malflow: Malflow) -> None:
     flow = script("SingleThreadRuntime(build_dataflow).execute()", head=FILES)
     done = malflow("graph", flow, "--parts")
