@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime, StreamProvider, agg
+from malflow.engine.ticks import PollPacing
 from malflow.event_time.panes import CalendarPanes, RegularPanes, Unit, fitted
 from malflow.message import MAX
 from malflow.operators.epochs.fewer import FewerEpochs
@@ -196,6 +197,7 @@ def test_results_are_as_with_all_epochs(kind: str, data: Any, parts: dict[str, A
             for (key, _), time in zip(steps, times, strict=True)
         ]
     bound = data.draw(st.integers(0, 3))
+    limit = data.draw(st.sampled_from([1, 5, 64]))
 
     def results(of: Callable[[Any, Batch], Batch] = FewerEpochs.of) -> list[Any]:
         kept: VecSink[Any, Any, Any] = VecSink()
@@ -209,6 +211,7 @@ def test_results_are_as_with_all_epochs(kind: str, data: Any, parts: dict[str, A
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FewerEpochs, "of", of)
+            patch.setattr(PollPacing, "note", lambda pacing, *_: setattr(pacing, "limit", limit))  # no clock
             SingleThreadRuntime(build, parallelism=workers).execute()
         return sorted(((it.key, it.value, it.timestamp) for it in kept), key=repr)
 
