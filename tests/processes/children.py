@@ -124,7 +124,10 @@ def assert_exact(folder: Path, size: int = 100, *, outputs: bool = True, drawn: 
     for rows in parts_of(size, drawn).values():
         for number in range(rows):
             totals[key_of(number)].append(number)
-    assert kept_states(backend, "total") == {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
+    due = {key: (len(numbers), sum(numbers)) for key, numbers in totals.items()}
+    held = kept_states(backend, "total")
+    differ = {key: (held.get(key), due.get(key)) for key in held.keys() | due.keys() if held.get(key) != due.get(key)}
+    assert not differ, f"{differ} held and due, where the parts are at {kept(backend).states['numbers']}"
     if outputs:
         counts = sorted((key, count) for key, count, _ in emitted(folder))
         assert counts == sorted((key, n) for key, numbers in totals.items() for n in range(1, len(numbers) + 1))
