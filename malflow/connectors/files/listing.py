@@ -15,7 +15,6 @@ from malflow.connectors.files.paths import (
     InputFileError,
     Path,
     digest,
-    known_sizes,
     listed_files,
     local_size,
     one_name,
@@ -89,6 +88,7 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         if discover_every is not None:  # a class derived from this one may have a default of its own
             self.discover_every = checked_duration(me, "discover_every", discover_every, or_else="None")
         self._watch = self._new_watch()
+        self._sizes: dict[str, int] = {}
 
     def list_parts(self) -> list[str]:
         """Return the files: full paths or URLs, each once; sorted, or path by path if `in_order`.
@@ -104,8 +104,8 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         return files
 
     def part_sizes(self, parts: Sequence[str]) -> dict[str, int]:
-        """Return the stored bytes of files, as far as they are known without a request to a server."""
-        return known_sizes(parts, self._storage_options)
+        """Return the stored bytes of files, as far as the last listing told them."""
+        return {part: self._sizes[part] for part in parts if part in self._sizes}
 
     def list_again(self) -> list[str]:
         """Return the files while a run reads, without new ones that may still be written, or that were renamed.
@@ -117,12 +117,14 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         return files if self._on_renamed == "restart" else self._watch.parts(files)
 
     def _files(self) -> list[str]:
+        self._sizes = {}
         files = listed_files(
             self._paths,
             self._storage_options,
             in_order=self.in_order,
             may_be_none=self.discover_every is not None,
             in_partitions=self._partitions.are_given,
+            sizes=self._sizes,
         )
         self._partitions.check(files)
         return files
@@ -177,7 +179,7 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         return f"{type(self).__name__}({', '.join(repr(shown_path(path)) for path in self._paths)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_watch": self._new_watch()}
+        return {**self.__dict__, "_watch": self._new_watch(), "_sizes": {}}
 
 
 class _Head(NamedTuple):

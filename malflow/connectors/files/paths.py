@@ -117,6 +117,7 @@ def listed_files(
     in_order: bool,
     may_be_none: bool,
     in_partitions: bool = False,
+    sizes: dict[str, int] | None = None,
 ) -> list[str]:
     """Return the files of a source: full paths, each once; sorted, or path by path.
 
@@ -126,6 +127,7 @@ def listed_files(
         in_order: whether the files stay in the order of the paths.
         may_be_none: whether a glob or folder may match no file yet.
         in_partitions: whether a folder also has the files of partitions below it, such as ``day=2024-05-01``.
+        sizes: takes the bytes of the files, as far as listings tell them.
 
     Raises:
         InputFileError: if a path does not exist; or a glob matches no file, and must.
@@ -133,7 +135,7 @@ def listed_files(
     found: list[str] = []
     for path in paths:
         try:
-            found += sorted(_readable(path, storage_options, in_partitions))
+            found += sorted(_readable(path, storage_options, in_partitions, sizes))
         except InputFileError as error:
             if not may_be_none or error.problem != NO_MATCH:
                 raise
@@ -159,9 +161,14 @@ def one_name(path: str, storage_options: Mapping[str, Any]) -> str:
     return _part(filesystem, path, inner)
 
 
-def _readable(path: str, storage_options: Mapping[str, Any], in_partitions: bool = False) -> list[str]:
+def _readable(
+    path: str,
+    storage_options: Mapping[str, Any],
+    in_partitions: bool = False,
+    sizes: dict[str, int] | None = None,
+) -> list[str]:
     try:
-        return _matches(path, storage_options, in_partitions)
+        found = _matches(path, storage_options, in_partitions)
     except InputFileError:
         raise
     except OSError as error:
@@ -169,16 +176,21 @@ def _readable(path: str, storage_options: Mapping[str, Any], in_partitions: bool
         if hint is None and not isinstance(error, PermissionError):
             raise
         said = redacted(s3.reason_of(error), secrets_in(storage_options, path))
-    raise InputFileError(path, f"cannot be read: {said}; {hint or 'check the credentials in storage_options'}")
+        problem = f"cannot be read: {said}; {hint or 'check the credentials in storage_options'}"
+        raise InputFileError(path, problem) from None
+    if sizes is not None:
+        sizes.update({file: size for file, size in found.items() if size is not None})
+    return [*found]
 
 
-def _matches(path: str, storage_options: Mapping[str, Any], in_partitions: bool) -> list[str]:
+def _matches(path: str, storage_options: Mapping[str, Any], in_partitions: bool) -> dict[str, int | None]:
+    """Return the files that a path, URL or glob matches, with their sizes as far as a listing tells them."""
     if _is_chained(path):
-        return [path]
+        return {path: None}
     filesystem, inner = filesystem_of(path, storage_options)
     kind = _kind(filesystem, inner)
     if kind not in (None, "directory"):
-        return [_part(filesystem, path, inner)]
+        return {_part(filesystem, path, inner): local_size(path)}
     if kind == "directory" and path.endswith("/") and in_partitions:
         return _in_partitions(filesystem, path, inner)
     if kind == "directory" and path.endswith("/"):
@@ -189,30 +201,35 @@ def _matches(path: str, storage_options: Mapping[str, Any], in_partitions: bool)
         )
         raise InputFileError(path, problem)
     found = filesystem.glob(inner, detail=True)
-    visible = [file for file, info in found.items() if info["type"] != "directory" and not _is_staged(file, inner)]
-    return _some([_part(filesystem, path, file) for file in visible], path)
+    visible = {
+        _part(filesystem, path, file): info.get("size")
+        for file, info in found.items()
+        if info["type"] != "directory" and not _is_staged(file, inner)
+    }
+    return _some(visible, path)
 
 
-def _in_folder(filesystem: Any, path: str, inner: str) -> list[str]:
-    """Return the files in a folder, without hidden ones and subfolders."""
-    found = [entry["name"] for entry in filesystem.ls(inner, detail=True) if entry["type"] != "directory"]
+def _in_folder(filesystem: Any, path: str, inner: str) -> dict[str, int | None]:
+    """Return the files in a folder, without hidden ones and subfolders, with their sizes."""
+    listed = filesystem.ls(inner, detail=True)
+    found = {entry["name"]: entry.get("size") for entry in listed if entry["type"] != "directory"}
     visible = [file for file in found if not file.rpartition("/")[2].startswith((".", "_")) and file != f"{inner}/"]
-    return _some([_part(filesystem, path, file) for file in visible], path)
+    return _some({_part(filesystem, path, file): found[file] for file in visible}, path)
 
 
-def _in_partitions(filesystem: Any, path: str, inner: str) -> list[str]:
-    """Return the files in a folder and in the partitions below it, without hidden ones."""
+def _in_partitions(filesystem: Any, path: str, inner: str) -> dict[str, int | None]:
+    """Return the files in a folder and in the partitions below it, without hidden ones, with their sizes."""
     above = len(inner.rstrip("/")) + 1
-    found = []
+    found: dict[str, int | None] = {}
     for file, info in filesystem.find(inner, detail=True).items():
         *folders, name = file[above:].split("/")
         hidden = any(part.startswith((".", "_")) for part in (*folders, name))
         if info["type"] != "directory" and name and not hidden and all("=" in folder for folder in folders):
-            found.append(_part(filesystem, path, file))
+            found[_part(filesystem, path, file)] = info.get("size")
     return _some(found, path)
 
 
-def _some(files: list[str], path: str) -> list[str]:
+def _some(files: dict[str, int | None], path: str) -> dict[str, int | None]:
     if not files:
         raise InputFileError(path, NO_MATCH)
     return files
@@ -261,28 +278,6 @@ def local_size(path: str) -> int | None:
         return os.stat(local_path(path)).st_size  # noqa: PTH116 - of a path or URL
     except OSError:
         return None
-
-
-def known_sizes(files: Iterable[str], storage_options: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of files in bytes: of local ones, and of those in listings that the file system remembers."""
-    sizes: dict[str, int] = {}
-    listings: dict[tuple[int, str], dict[str, Any]] = {}
-    for file in files:
-        if is_local(file):
-            size = local_size(file)
-        elif _is_chained(file):
-            continue
-        else:
-            filesystem, inner = filesystem_of(file, storage_options)
-            folder = inner.rpartition("/")[0]
-            place = id(filesystem), folder
-            if place not in listings:
-                entries = filesystem.dircache.get(folder, ()) if hasattr(filesystem, "dircache") else ()
-                listings[place] = {entry["name"]: entry.get("size") for entry in entries}
-            size = listings[place].get(inner)
-        if size is not None:
-            sizes[file] = size
-    return sizes
 
 
 SPAN = 4096

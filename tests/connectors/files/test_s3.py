@@ -144,3 +144,16 @@ def test_a_bucket_that_is_missing_or_denied_is_named(
     with pytest.raises(SinkFileError, match=r"/denied.txt' could not be written: .*Forbidden to \*\*\*"):
         sink.close()
     s3fs.core.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("path", ["sized/*.txt", "sized/"])
+def test_sizes_are_known_from_the_listing(server: FaultyS3, options: dict[str, Any], bucket: str, path: str) -> None:
+    s3 = fsspec.filesystem("s3", **options)
+    for size in (1, 20, 300):
+        s3.pipe(f"{bucket}/sized/{size}.txt", b"x" * size)
+    s3.invalidate_cache()
+    source = TextFileSource(f"s3://{bucket}/{path}", storage_options=options)
+    parts = source.list_parts()
+    asked = len(server.requests)
+    assert source.part_sizes(parts) == {f"s3://{bucket}/sized/{size}.txt": size for size in (1, 20, 300)}
+    assert len(server.requests) == asked, "without another request"
