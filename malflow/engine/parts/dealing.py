@@ -165,7 +165,7 @@ def _place_others(
     sizes: Mapping[str, Mapping[Any, int]],
 ) -> None:
     """Place the parts that have no worker, source by source, the largest first where sizes are known."""
-    loads = _loads(places, workers, weights)
+    loads, turns = _loads(places, workers, weights), _turns(workers)
     for name, of_source in units.items():
         new = [unit for unit in of_source.values() if unit not in places]
         if not new:
@@ -174,14 +174,33 @@ def _place_others(
         size_of = {unit: known.get(unit[1], 0) for unit in new}
         by_size = bool(known) and len(new) == len(of_source)  # else the workers have read some of theirs
         counts = _loads(places, workers, dict.fromkeys(live[name], 1))
-        least = [(0 if by_size else loads[it], counts[it], 0, it) for it in range(workers)]
+        least = [(0 if by_size else loads[it], counts[it], 0, turns[it], it) for it in range(workers)]
         heapify(least)
         for unit in sorted(new, key=lambda it: (-weights.get(it, 0), -size_of[it])):
-            load, count, size, worker = least[0]
+            load, count, size, turn, worker = least[0]
             places[unit] = worker
             loads[worker] += weights.get(unit, 0)
             load = load + size_of[unit] if by_size else loads[worker]
-            heapreplace(least, (load, count + 1, size + size_of[unit], worker))
+            heapreplace(least, (load, count + 1, size + size_of[unit], turn, worker))
+
+
+def _turns(workers: int) -> list[int]:
+    """Return the turn in which each of equal workers gets a part: half of them apart, then a quarter, and so on.
+
+    Workers that follow each other are in one process. A few parts thus go to all processes.
+
+    >>> _turns(4)
+    [0, 2, 1, 3]
+    """
+    turns, order, parts = [0] * workers, [0], [(0, workers)]
+    for start, stop in parts:
+        middle = (start + stop) // 2
+        if middle > start:
+            order.append(middle)
+            parts += [(start, middle), (middle, stop)]
+    for turn, worker in enumerate(order):
+        turns[worker] = turn
+    return turns
 
 
 def _sizes(program: Program, name: str, parts: Sequence[Any]) -> Mapping[Any, int]:
