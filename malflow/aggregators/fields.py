@@ -59,15 +59,17 @@ def checked_whole_number(asked_by: str, option: str, given: int, least: int = 1)
 
 
 def names_sent(fields: Iterable[ReadField]) -> list[str]:
-    """Return the names of fields in records of which only these are sent: functions have numbers beside theirs.
+    """Return the names of fields in records of which only these are sent: functions have their line, and a number.
 
     >>> names_sent(["town", len])
     ['town', 'len(value) 2']
     """
-    return [
-        field if isinstance(field, str) else f"{getattr(field, '__name__', 'function')}(value) {number}"
-        for number, field in enumerate(fields, 1)
-    ]
+    names = []
+    for number, field in enumerate(fields, 1):
+        code = getattr(field, "__code__", None)
+        line = "" if code is None else f", line {code.co_firstlineno}"
+        names.append(field if isinstance(field, str) else f"{getattr(field, '__name__', '')}(value) {number}{line}")
+    return names
 
 
 def read(field: Field, value: Any) -> Any:

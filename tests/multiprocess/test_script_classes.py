@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 
 from malflow import GraphError, MultiProcessRuntime, OperatorError, RestartPolicy, SingleThreadRuntime, StreamProvider
 from malflow.events import Restarted
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
+from malflow.sources import JsonLinesSource
 from tests.kit.backends import at_once
 from tests.multiprocess.runs import Heard, processes, run_map, scripted
 from tests.multiprocess.test_deaths import SOON, TICK, Dies
@@ -68,6 +70,44 @@ def test_a_state_of_a_class_of_the_script_is_restored(
     first(totals(total, scripted(range(6)), VecSink()), backend).execute()
     processes(totals(total, scripted(range(9)), results), backend).execute()
     assert sorted(results.values) == [9, 12, 15]
+
+
+class Level(enum.StrEnum):
+    HIGH = "high"
+
+
+def test_structs_of_msgspec_travel_with_their_fields_and_methods(of_script: Put, tmp_path: Path) -> None:
+    level = of_script(Level)
+
+    class Row(msgspec.Struct, rename={"number": "n"}):
+        number: int
+        level: Level | None = None
+        notes: list[str] = msgspec.field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.notes[:] = ["made"]
+
+        def next(self) -> Row:
+            return Row(self.number + 1, self.level)
+
+    class More(Row, kw_only=True):
+        extra: int = 3
+
+    row, more = of_script(Row), of_script(More)
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n": 1, "level": "high"}\n{"n": 2}\n')
+    msgspec.json.decode('{"n": 1, "level": "high"}', type=row)  # msgspec keeps what it knows of the enum in it
+    results: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        rows = provider.new_stream().source("rows", JsonLinesSource(path, types=row))
+        keyed = rows.map("next", lambda it: it.next()).key_distribute("n", lambda msg: msg.value.number)
+        keyed.map("more", lambda it: (it, more(it.number, it.level, extra=4))).sink("out", results)
+
+    processes(build).execute()
+    found = sorted(results.values, key=lambda it: it[0].number)
+    assert [(one.number, one.level, one.notes) for one, _ in found] == [(2, level.HIGH, ["made"]), (3, None, ["made"])]
+    assert [(type(other), other.number, other.extra) for _, other in found] == [(more, 2, 4), (more, 3, 4)]
 
 
 @pytest.mark.nightly

@@ -137,7 +137,7 @@ class _Rows:
                 where = f"parallelism {after}, another partitioner"
             if it.keys == 0 and it.is_exact:
                 continue
-            note = "a partitioner of yours decides which keys change worker" if it.keys is None else "change worker"
+            note = "some keys change worker; --deep counts them" if it.keys is None else "change worker"
             yield Row("moved", name, None, where, it.keys, note, is_estimate=not it.is_exact and it.keys is not None)
 
     def _refusals(self, state: ReviewedState) -> list[tuple[int, PlannedRefusal]]:

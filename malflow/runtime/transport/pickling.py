@@ -17,6 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
 from malflow.errors import MissingDependency, OperatorError
+from malflow.runtime.transport.struct_classes import is_struct, reduced_struct, without_cache
 from malflow.words import error_line, error_text, short_repr
 
 __all__ = [
@@ -78,6 +79,12 @@ def _pickler_of(cloudpickle: ModuleType) -> Any:
 
     class ByValue(base):  # type: ignore[misc] # its type is not known
         dispatch_table: ClassVar[Any] = ChainMap(_REDUCERS, base.dispatch_table)
+
+        def reducer_override(self, thing: Any) -> Any:
+            reduced = super().reducer_override(thing)
+            if not isinstance(thing, type) or not isinstance(reduced, tuple):  # not a class by value
+                return reduced
+            return reduced_struct(thing) if is_struct(thing) else without_cache(reduced)
 
     return ByValue
 
