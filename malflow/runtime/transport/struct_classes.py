@@ -1,6 +1,6 @@
 """Classes of the script that msgspec knows, by value: cloudpickle loses the fields of a ``Struct``.
 
-A ``Struct`` is defined anew from its fields and options. It gets its other members afterwards, since these may name the
+A ``Struct`` is defined again from its fields and options. It gets its other members afterwards: these may name the
 class. Only ``__post_init__`` must be there when it is defined. A class that comes twice is one class.
 """
 
