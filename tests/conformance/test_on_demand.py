@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from malflow import OperatorError, StreamProvider, agg, limit_out_of_orderness
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import JsonLinesSource, StatefulSource
@@ -219,3 +219,21 @@ def test_a_listed_file_that_is_gone_names_source_and_part(runtime: Any, tmp_path
 
     with pytest.raises(OperatorError, match=r"'files'.*29\.txt"):
         runtime(build, parallelism=4).execute()
+
+
+def test_parts_that_wait_for_a_worker_are_named_by_why() -> None:
+    script = {part: [it for at in range(200) for it in (Timed(at, at), PAUSE)] for part in range(40)}
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", StatefulSource(BoundedSource(script)))
+        timed = numbers.event_time("times", lambda msg: msg.timestamp, out_of_orderness=1)
+        keyed = timed.inspect("slow", lambda msg, _: time.sleep(0.001)).key_distribute("keys", lambda msg: 1)
+        keyed.window(tumbling(10)).aggregate("sums", agg.count()).sink("out", VecSink())
+
+    run = SingleThreadRuntime(build, parallelism=2, part_assignment="dynamic").start()
+    time.sleep(0.3)
+    answer = run.why("sums")
+    run.stop()
+    run.await_termination()
+    assert (answer.cause, answer.facts["source"]) == ("waits", "numbers")
+    assert "parts of source 'numbers' have not been begun" in answer.text

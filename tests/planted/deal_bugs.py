@@ -118,7 +118,7 @@ DEAL_BUGS = [
         "unread parts do not hold the time back",
         "a part counts once it is read",
         "operators/epochs/part_epochs.py",
-        "            return (*live, _UNREAD)\n",
+        "            return (*live, UNREAD)\n",
         "            return live\n",
         (f"{_POOL}::test_unread_parts_hold_the_time_back_on_every_worker", _ON_DEMAND),
     ),

@@ -26,7 +26,7 @@ from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 
-__all__ = ["PART", "GeneratePartEpochs"]
+__all__ = ["PART", "UNREAD", "GeneratePartEpochs"]
 
 PART = "part"
 """The first element of the key of a part's epoch in the state: ``(PART, part)``."""
@@ -41,10 +41,11 @@ class _Unread:
         return "<not begun yet>"
 
     def __reduce__(self) -> str:
-        return "_UNREAD"
+        return "UNREAD"
 
 
-_UNREAD = _Unread()
+UNREAD = _Unread()
+"""The part that holds an epoch back, for all that no worker has begun."""
 
 _PATIENCE = 4
 """How many records per part may be outside the common bounds before the bounds are computed again."""
@@ -245,7 +246,7 @@ class GeneratePartEpochs(GenerateEpochs):
     def _holding_of(self, live: Sequence[Any]) -> Sequence[Any]:
         """Return all unfinished parts; if parts are read in order, those started on any worker and the next one."""
         if self.source.may_get_more:
-            return (*live, _UNREAD)
+            return (*live, UNREAD)
         if not self.source.in_order:
             return live
         return [*live[:1], *(part for part in live[1:] if part in self._by_part)]

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from malflow.engine.parts.pool import on_demand_sources
 from malflow.engine.plan import epochs_along
 from malflow.message import NoKey
 from malflow.nodes import EpochsNode, Port, SourceNode
 from malflow.operators.contract import StatefulLogic, StatelessLogic, overridden
+from malflow.operators.epochs.part_epochs import UNREAD
 from malflow.operators.stateless import InspectFrontier
 from malflow.operators.waiting import Waiting
 from malflow.runtime.progress.time_table import TimeRow
@@ -263,7 +265,7 @@ def _held_back(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Tra
         return None
     source = waited[0]
     is_silent = not flow.recently_given(Port(source))
-    found = _silent_part(flow, row, is_silent=is_silent)
+    found = _unread_part(flow, row) or _silent_part(flow, row, is_silent=is_silent)
     if found is not None:
         return found
     if is_silent:
@@ -280,6 +282,20 @@ def _held_back(flow: Flow, vertex: int, row: TimeRow, generator: int, trace: Tra
         "limit_out_of_orderness(bound) does."
     )
     return Found("no_epochs", flow.name(generator), text, {"generator": row.generator, "taken": flow.taken(generator)})
+
+
+def _unread_part(flow: Flow, row: TimeRow) -> Found | None:
+    """Return the source with parts that wait for a worker, where one of them holds the stream back."""
+    if row.source not in on_demand_sources(flow.program):
+        return None
+    if row.part is not UNREAD and flow.after.table.heard.get(str(row.source), {}).get(row.part) is not None:
+        return None
+    text = (
+        f"operator {quoted(row.operator)} has {_open(row)}{_until(row)}: parts of source {quoted(str(row.source))} "
+        "have not been begun, as workers read them one after the other, and hold the time back until then. "
+        "part_assignment='static' reads all of them side by side."
+    )
+    return Found("waits", row.source, text, {"source": row.source, "generator": row.generator})
 
 
 def _silent_part(flow: Flow, row: TimeRow, *, is_silent: bool) -> Found | None:
