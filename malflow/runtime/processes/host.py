@@ -98,11 +98,13 @@ class ProcessesHost:
         self._captures = ProcessCaptures(program, sinks, is_in_memory=options.keeps_in_memory)
         self._pool: Pool | None = self._new_pool(min(options.most, options.workers))
         try:
-            self._held: Workers | None = self._made(options.workers, None)
+            held = self._made(options.workers, None)
+            check_not_input(program, held.listed)  # workers have proxies, which do not tell where sinks write
         except BaseException as error:
             self._close_pool(error)
             raise
-        self._note(self._held)
+        self._held: Workers | None = held
+        self._note(held)
 
     def _made(
         self, parallelism: int, listed: Mapping[str, Sequence[Any]] | None, parts: Parts | None = None
