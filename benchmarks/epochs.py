@@ -97,7 +97,7 @@ def _operator(case: Case, peer: str) -> GenerateEpochs:
         return GenerateEpochs(_CONTEXT, generator, every=every, checked=True)
     operator = GeneratePartEpochs(_CONTEXT, generator, "source", every=every, checked=True)
     parts = tuple(_names(case.parts))
-    operator.source = SimpleNamespace(polled_parts=parts, live_parts=parts, in_order=False)  # type: ignore[assignment] # what of it is asked
+    operator.source = SimpleNamespace(may_get_more=False, polled_parts=parts, live_parts=parts, in_order=False)  # type: ignore[assignment] # what of it is asked
     return operator
 
 
