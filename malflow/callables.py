@@ -18,6 +18,7 @@ __all__ = [
     "advice",
     "calls_nothing",
     "deferred",
+    "is_struct",
     "may_end_without_return",
     "misspelt",
     "reads_only",
@@ -262,6 +263,11 @@ def returns_nothing(function: Any) -> bool:
     if definition is None:
         return all(_is_implied(code, end) for end, _ in ends)
     return all(it.value is None for it in _returns(definition))
+
+
+def is_struct(thing: object) -> bool:
+    """Whether a thing is a ``Struct`` class of msgspec."""
+    return isinstance(thing, type) and hasattr(thing, "__struct_fields__")
 
 
 def may_end_without_return(function: Any) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "RegularPanes",
     "Unit",
     "fitted",
+    "horizon",
     "instant_after",
     "instant_before",
     "shown_in_zone",
@@ -69,6 +70,17 @@ def fitted(panes: Panes | Fitting, timestamp: Any) -> Panes:
     """
     fit = getattr(panes, "fit", None)
     return panes if fit is None else fit(timestamp)  # type: ignore[return-value] # one of the two protocols
+
+
+def horizon(panes: Panes, epoch: Any) -> Any:
+    """Return the least epoch (watermark) above another one that closes a pane: the last instant of the first open pane.
+
+    >>> panes = fitted(RegularPanes(10, 0), 0)
+    >>> horizon(panes, 8), horizon(panes, 9)
+    (9, 19)
+    """
+    number = panes.number(epoch)
+    return panes.last(number + 1 if panes.last(number) <= epoch else number)
 
 
 def instant_before(moment: Any) -> Any:

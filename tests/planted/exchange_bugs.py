@@ -35,7 +35,7 @@ EXCHANGE_BUGS = [
     Bug(
         "an epoch closes a pane at the start of the next one",
         "the last instant is forgotten",
-        "operators/epochs/fewer.py",
+        "event_time/panes.py",
         "    return panes.last(number + 1 if panes.last(number) <= epoch else number)\n",
         "    return panes.start(number + 1)\n",
         (_SAME_PANES,),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from malflow.callables import is_struct
 from malflow.connectors.files.lines import LineBuffer
 from malflow.connectors.files.listing import OnReplaced
 from malflow.connectors.files.parser import OnError, Parsed, RecordParser
@@ -14,7 +15,7 @@ from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
 from malflow.connectors.files.source import FileSource
-from malflow.connectors.files.typed import FieldError, RecordTypes, StructTypes, Types, is_struct
+from malflow.connectors.files.typed import FieldError, RecordTypes, StructTypes, Types
 from malflow.connectors.json_values import json_value, json_values
 from malflow.durations import Duration
 from malflow.errors import GraphError

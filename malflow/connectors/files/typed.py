@@ -26,7 +26,6 @@ __all__ = [
     "RecordTypes",
     "StructTypes",
     "Types",
-    "is_struct",
     "shown_kind",
     "without_none",
 ]
@@ -190,14 +189,14 @@ class RecordTypes:
             ValueError: if one is not JSON.
             RecursionError: if one is nested too deeply.
         """
-        return self.records(json_values(texts))
+        return None if self._exact else self.records(json_values(texts))
 
     def records(self, values: Sequence[Any]) -> list[Any] | None:
         """Convert JSON values to records, field by field; None if `record` must look at each of them.
 
         The values become the records, unless these are objects of a class.
         """
-        if self._exact or set(map(type, values)) != {dict}:
+        if set(map(type, values)) != {dict}:
             return None
         names = self.names
         try:
@@ -285,11 +284,6 @@ class RecordTypes:
             f"{asked_by} cannot read field {name!r} as {shown_kind(kind)}; pass int, float, bool, str, Decimal, "
             "datetime, date, time, UUID, an Enum, one of these or None, or a function of the value"
         )
-
-
-def is_struct(types: object) -> bool:
-    """Whether these are the types of a `Struct` of msgspec."""
-    return isinstance(types, type) and hasattr(types, "__struct_fields__")
 
 
 class StructTypes(RecordTypes):

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
 
-from malflow.event_time.panes import Fitting, Panes, fitted
+from malflow.event_time.panes import Fitting, Panes, fitted, horizon
 from malflow.message import MAX
 from malflow.records.batch import Batch
 
@@ -80,7 +80,7 @@ class FewerEpochs:
     @staticmethod
     def _kept(panes: Sequence[Panes], epochs: Sequence[tuple[int, Any]], last: int) -> Iterable[int]:
         """Yield the indices of the epochs before the last one that stay."""
-        horizons = [_horizon(it, epochs[0][1]) for it in panes]
+        horizons = [horizon(it, epochs[0][1]) for it in panes]
         at = 0
         while at < last:
             yield at
@@ -88,13 +88,7 @@ class FewerEpochs:
             following = bisect_left(epochs, position + _NEAR, at + 1, last, key=_position)
             for index, it in enumerate(panes):
                 if horizons[index] <= epoch:
-                    horizons[index] = _horizon(it, epoch)
+                    horizons[index] = horizon(it, epoch)
                 if epochs[following][1] >= horizons[index]:
                     following = bisect_left(epochs, horizons[index], at + 1, following, key=_epoch)
             at = following
-
-
-def _horizon(panes: Panes, epoch: Any) -> Any:
-    """Return the least epoch above another one that closes a pane: the last instant of the first open pane."""
-    number = panes.number(epoch)
-    return panes.last(number + 1 if panes.last(number) <= epoch else number)

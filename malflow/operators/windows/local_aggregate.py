@@ -22,7 +22,7 @@ from malflow.aggregators.column_loop import AddingFailed, ColumnLoop
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import has_fixed_zones
 from malflow.diagnostics import operator_error
-from malflow.event_time.panes import Panes, fitted
+from malflow.event_time.panes import Panes, fitted, horizon
 from malflow.message import MAX
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET
 from malflow.records.batch import Batch
@@ -316,8 +316,7 @@ class LocalAggregate:
         panes = self._panes
         if epoch is MAX or panes is None:
             return None
-        number = panes.number(epoch)
-        return panes.last(number + 1 if panes.last(number) <= epoch else number)
+        return horizon(panes, epoch)
 
     def _by_pane(self, timestamps: Sequence[Any], start: int, stop: int, reached: Any) -> list[tuple[int, _Rows]]:
         """Return the number of each pane with its records, by their positions in the batch."""

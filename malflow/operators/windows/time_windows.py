@@ -9,7 +9,7 @@ from typing import Any
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.errors import failures
-from malflow.event_time.panes import Panes, shown_in_zone
+from malflow.event_time.panes import Panes, horizon, shown_in_zone
 from malflow.message import MAX
 from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
@@ -126,8 +126,7 @@ class PanedOperator(WindowOperator):
     def horizon(self, panes: Panes, epoch: Any) -> Any:
         """Return the last instant of the first open pane."""
         self._bounds = None
-        number = panes.number(epoch)
-        return panes.last(number + 1 if panes.last(number) <= epoch else number)
+        return horizon(panes, epoch)
 
     def _enter(self, panes: Panes, number: int, run: Batch) -> bool:
         """Make a pane with the next records in `run` the current one; return whether it is open."""

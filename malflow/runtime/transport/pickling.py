@@ -16,8 +16,9 @@ from functools import cache, cached_property, lru_cache
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Final
 
+from malflow.callables import is_struct
 from malflow.errors import MissingDependency, OperatorError
-from malflow.runtime.transport.struct_classes import is_struct, reduced_struct, without_cache
+from malflow.runtime.transport.struct_classes import reduced_struct, without_cache
 from malflow.words import error_line, error_text, short_repr
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-__all__ = ["is_struct", "reduced_struct", "without_cache"]
+__all__ = ["reduced_struct", "without_cache"]
 
 _OPTIONS = (
     *("frozen", "eq", "order", "array_like", "gc", "weakref", "dict", "cache_hash", "tag", "tag_field"),
@@ -31,11 +31,6 @@ _CACHE = "__msgspec_cache__"
 _NAMES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _KNOWN: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """A name for each class that this process has sent or received, and the class of each name."""
-
-
-def is_struct(thing: object) -> bool:
-    """Whether a thing is a ``Struct`` class of msgspec."""
-    return isinstance(thing, type) and hasattr(thing, "__struct_fields__")
 
 
 def reduced_struct(kind: Any) -> tuple[Any, ...]:
