@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from malflow.aggregators.checks import Watch
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
-from malflow.aggregators.fields import names_sent
+from malflow.aggregators.fields import names_sent, read
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import slotted
 from malflow.callables import calls_nothing
 from malflow.diagnostics import describe, location
 from malflow.errors import GraphError
-from malflow.records.rows import ReadField, Rows
+from malflow.records.rows import ReadField, Rows, SomeFields
 from malflow.words import short_repr
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
@@ -56,6 +56,10 @@ class Kernel:
 
     Args:
         aggregators: the aggregators.
+
+    Attributes:
+        gets_fields: whether records may arrive of which only the results of functions were sent, one by one as well:
+            where others are whole, or somebody has looked at them.
     """
 
     refuses_nan = False
@@ -67,6 +71,7 @@ class Kernel:
         self._loops: Mapping[str, Callable[..., Any]] | None = None
         self._fields = self._source.fields
         self._names = None if self._fields is None else names_sent(self._fields)
+        self.gets_fields = False
         self._loops_of_columns: Mapping[str, Callable[..., Any]] | None = None
         self._source.learn_numpy()
         functions = self._source.compile("items")
@@ -143,7 +148,15 @@ class Kernel:
                 first, *others = map(iter, columns or [range(len(values))])
                 return _Columns(zip(first, *others, strict=True) if others else first), first
         rest = iter(values)
+        if self.gets_fields and SomeFields in set(map(type, values)):
+            return _Columns(map(self._fields_of, rest)), rest
         return rest, rest
+
+    def _fields_of(self, value: Any) -> Any:
+        """Return the fields of a value, or of a record of which only these were sent: functions were called before."""
+        pairs = zip(self._names or (), self._fields or (), strict=True)
+        found = [value[name] if type(value) is SomeFields else read(field, value) for name, field in pairs]
+        return found[0] if len(found) == 1 else found
 
     def merge(self, one: Any, other: Any) -> Any:
         """Return the accumulator of the records of both, with `one` first; neither is changed.
@@ -277,13 +290,16 @@ class CheckedKernel(Kernel):
         return [self.result(acc) for acc in accs]
 
 
-def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False) -> Kernel:
+def compile_kernel(
+    aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: bool = False, workers: int = 1
+) -> Kernel:
     """Compile aggregators into one loop.
 
     Args:
         aggregators: the aggregators.
         debug: whether to add slow checks: that ``merge`` and ``result`` keep to their contract, and that no NaN is
             summed or compared.
+        workers: the number of workers that may send each other records.
 
     Raises:
         GraphError: if there are none, or one is not an aggregator.
@@ -291,7 +307,9 @@ def compile_kernel(aggregators: Sequence[Aggregator[Any, Any, Any]], *, debug: b
     if not aggregators:
         raise GraphError("no aggregator is given; write agg.count(), for example", location=location())
     checked = [checked_aggregator(it) for it in aggregators]
-    return CheckedKernel(checked) if debug else Kernel(checked)
+    kernel = CheckedKernel(checked) if debug else Kernel(checked)
+    kernel.gets_fields = workers > 1 and not all(isinstance(field, str) for field in (kernel.fields or {}).values())
+    return kernel
 
 
 def checked_aggregator(given: Any) -> Aggregator[Any, Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import UserDict, defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import length_hint
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
+from malflow.aggregators.fuse import compile_kernel
 from malflow.engine.workers import Workers
 from malflow.event_time.tick import Tick
 from malflow.nodes import StatefulNode
-from malflow.records.rows import Rows, SomeFields
+from malflow.records.rows import Rows, SomeFields, only_fields
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import tumbling
@@ -190,3 +192,29 @@ def test_an_error_shows_that_there_were_other_fields() -> None:
 def test_some_fields_are_a_dict_with_another_text() -> None:
     assert SomeFields(n=1) == {"n": 1}
     assert repr(SomeFields()) == "{...}"
+
+
+def test_some_fields_beside_whole_values_and_after_a_look_at_them() -> None:
+    """Senders may differ, and a tap makes dicts of columns."""
+    aggregators = agg.max(lambda value: value["n"]), agg.sum(lambda value: value["m"] + 1)
+    kernel = compile_kernel(aggregators, workers=2)
+    whole: list[Any] = [{"n": number, "m": -number, "note": "x"} for number in range(6)]
+    fields = kernel.fields
+    assert fields is not None
+    sent = only_fields(whole, fields)
+    assert list(sent) != whole  # the columns are gone now
+    for values in ([*sent], sent, [*sent[:3], *whole[3:]], [whole[0], *sent[1:]]):
+        accs: dict[Any, Any] = {}
+        records, _ = kernel.begin(values)
+        kernel.add(accs, ["a"] * 6, records, range(6))
+        assert kernel.result(accs["a"]) == (5, -9)
+
+
+def test_an_error_is_that_of_its_record_beside_some_fields() -> None:
+    kernel = compile_kernel([agg.sum(lambda value: value["n"])], workers=2)
+    fields = kernel.fields
+    assert fields is not None
+    records, rest = kernel.begin([*only_fields([{"n": 1}], fields), {"m": 2}, {"n": 3}])
+    with pytest.raises(KeyError, match="n"):
+        kernel.add({}, "aaa", records, range(3))
+    assert length_hint(rest) == 1

@@ -65,6 +65,14 @@ EXCHANGE_BUGS = [
         (f"{_FIELDS}::test_accumulators_are_sent_whole",),
     ),
     Bug(
+        "a function is called with its own result",
+        "only columns have results",
+        "aggregators/fuse.py",
+        "        if self.gets_fields and SomeFields in set(map(type, values)):\n",
+        "        if False:\n",
+        (f"{_FIELDS}::test_some_fields_beside_whole_values_and_after_a_look_at_them",),
+    ),
+    Bug(
         "functions of two readers share a column",
         "names are enough",
         "engine/compiler.py",

@@ -292,7 +292,7 @@ class RunningAggregate(Operator):
     def __init__(self, context: OperatorContext, aggregators: Sequence[Aggregator[Any, Any, Any]]) -> None:
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
-        self._kernel = compile_kernel(aggregators, debug=context.debug)
+        self._kernel = compile_kernel(aggregators, debug=context.debug, workers=len(context.workers))
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Add the records one by one."""

@@ -187,7 +187,7 @@ class WindowAggregate(PanedOperator):
         if self._early is not None:
             self.hidden = {**self.hidden, EARLY: self._early}
         self._windows = windows
-        self._kernel = compile_kernel(aggregators, debug=context.debug)
+        self._kernel = compile_kernel(aggregators, debug=context.debug, workers=len(context.workers))
         self._admit = admission_of(context)
         self._merges = merges and len(context.workers) > 1 and not context.debug
 
