@@ -52,7 +52,7 @@ class Given:
 
 # Idea: what belongs to the parts moves, and the worker that gets them goes back in time.
 #   positions, keys that are the parts, letters    leave the old worker, and go to the new one
-#   epochs of parts                                go along, so what was late stays late
+#   epochs of parts                                move too, so a late record stays late
 #   epochs of the new worker                       go back to the least of all workers, since the old one may be behind
 #   epochs of exchanges                            all workers forget how far the new worker was ahead
 #

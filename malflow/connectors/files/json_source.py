@@ -42,7 +42,7 @@ class JsonLinesSource(FileSource[Any]):
         types: the types of fields: a dict such as ``{"at": datetime}``, or a dataclass; values are converted to
             instances of it; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
-            is bad. Or a ``Struct`` of msgspec, which has rules of its own.
+            is bad. A ``Struct`` of msgspec converts by its own rules.
         encoding: the text encoding (a superset of ASCII).
         on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
             ``"dead_letter"`` to keep its text, or call a function with the `BadRecord` and count it; or an `OnError`

@@ -104,7 +104,7 @@ class ListedFiles(StatefulSourceImpl[str, V, T, S], ABC):
         return files
 
     def part_sizes(self, parts: Sequence[str]) -> dict[str, int]:
-        """Return the stored bytes of files, as far as the last listing told them."""
+        """Return the stored bytes of the files that the last listing gave a size for."""
         return {part: self._sizes[part] for part in parts if part in self._sizes}
 
     def list_again(self) -> list[str]:

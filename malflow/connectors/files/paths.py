@@ -127,7 +127,7 @@ def listed_files(
         in_order: whether the files stay in the order of the paths.
         may_be_none: whether a glob or folder may match no file yet.
         in_partitions: whether a folder also has the files of partitions below it, such as ``day=2024-05-01``.
-        sizes: takes the bytes of the files, as far as listings tell them.
+        sizes: takes the bytes of the files that have a size in a listing.
 
     Raises:
         InputFileError: if a path does not exist; or a glob matches no file, and must.
@@ -184,7 +184,7 @@ def _readable(
 
 
 def _matches(path: str, storage_options: Mapping[str, Any], in_partitions: bool) -> dict[str, int | None]:
-    """Return the files that a path, URL or glob matches, with their sizes as far as a listing tells them."""
+    """Return the files that a path, URL or glob matches, with their sizes; None for an unknown one."""
     if _is_chained(path):
         return {path: None}
     filesystem, inner = filesystem_of(path, storage_options)

@@ -160,7 +160,7 @@ def part_sizes(
     source: StatelessSource[Any, Any, Any] | StatefulSource[Any, Any, Any, Any],
     parts: Iterable[Any],
 ) -> dict[Any, int]:
-    """Return the sizes of parts, as far as a source knows them.
+    """Return the sizes of the parts that a source knows the size of.
 
     Raises:
         OperatorError: if the source fails, or a size is not a number.
