@@ -25,6 +25,7 @@ pytest_plugins = [
     "tests.kit.nights",
     "tests.kit.spark_session",
     "tests.kit.spark_together",
+    "tests.kit.terminations",
     "tests.servers.plugin",
 ]
 
