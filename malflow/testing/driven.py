@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from malflow.engine.idle_epochs import QuietSources
-from malflow.engine.parts.places import Parts, Place, only, places_of
+from malflow.engine.parts.places import PartMove, Parts, Place, only, places_of
 from malflow.engine.plan import Program
 from malflow.engine.sinks import RunSinks
 from malflow.engine.state_specs import states_of
@@ -29,6 +29,9 @@ __all__ = [
     "DrivenProcesses",
     "DrivenRun",
 ]
+
+_ANY_SIZE = 1 << 62
+"""The limit of the state that moves with parts. Tests decide themselves whether parts move."""
 
 
 class DrivenRun(Workers):
@@ -130,6 +133,11 @@ class DrivenRun(Workers):
         self.ticks.place(self.parts, self.listed)
         if self._is_open:
             self.ticks.start(self.live)
+
+    def move_parts(self, move: PartMove) -> None:
+        """Continue with parts on another worker; a tick must follow before the next snapshot, as in a run."""
+        self._host.move_parts(move, _ANY_SIZE)
+        self.ticks.move(self.parts, move, self.live)
 
     def add_parts(self, new: Mapping[str, Sequence[Any]]) -> None:
         """Continue with parts of sources that have appeared; see `Workers.add_parts`."""
@@ -236,6 +244,11 @@ class DrivenProcesses:
         self._host.rescale(parallelism)
         self.ticks.place(self.parts, self._host.listed)
         self.ticks.start(self._host.live())
+
+    def move_parts(self, move: PartMove) -> None:
+        """Continue with parts on another worker; a tick must follow before the next snapshot, as in a run."""
+        self._host.move_parts(move, _ANY_SIZE)
+        self.ticks.move(self.parts, move, self._host.live())
 
     def continue_ticks(self, quiet: QuietSources, finished: frozenset[Place]) -> None:
         """Continue as if this run had executed the ticks of an earlier one, with no time in between.

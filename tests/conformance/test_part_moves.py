@@ -9,10 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -26,7 +24,6 @@ from malflow import (
     limit_out_of_orderness,
 )
 from malflow.engine.parts import balance, reads
-from malflow.engine.parts.balance import Choice, units_of
 from malflow.errors import OperatorError
 from malflow.events import Event, PartsKept, PartsMoved, SnapshotCommitted
 from malflow.runtime.coordination import part_mover
@@ -38,6 +35,7 @@ from malflow.testing import PAUSE, ScriptedSource, Timed
 from malflow.windows import tumbling
 from tests.conformance.dataflow import SECONDS
 from tests.kit.backends import kept_states
+from tests.kit.forced_moves import forced_choice
 from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 
@@ -63,19 +61,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that makes parts move at drawn ticks, to drawn workers."""
 
     def force(seed: int) -> None:
-        numbers = (crc32(f"{seed} {number}".encode()) >> 8 for number in count())
-
-        def choose(mover: PartMover) -> Choice | None:
-            host, ended = mover._host, mover._ticks.reads.ended
-            workers = range(host.parallelism)
-            units = [*units_of(mover._program, host.parts, workers, ended, {})]
-            if next(numbers) % 2 or not units or len(workers) == 1:
-                return None
-            unit = units[next(numbers) % len(units)]
-            others = [at for at in workers if at != unit.worker]
-            return Choice(unit, others[next(numbers) % len(others)], 1.0, 0.0)
-
-        monkeypatch.setattr(PartMover, "_choose", choose)
+        monkeypatch.setattr(PartMover, "_choose", forced_choice(seed))
 
     return force
 
