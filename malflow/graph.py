@@ -214,6 +214,14 @@ class Graph:
         """Return the lineage of the timestamps of an edge."""
         return self._lineages[port.vertex]
 
+    def first_after_exchange(self, port: Port) -> Vertex | None:
+        """Return the first operator on the way of records to an edge that is after an exchange; None if none is."""
+        stages, found = stages_of(self.vertices), None
+        while stages[port.vertex]:
+            found = self.vertices[port.vertex]
+            port = found.timed_by[0]
+        return found
+
     def _lineage_of(self, vertex: Vertex) -> Lineage:
         before, name = [self._lineages[port.vertex] for port in vertex.timed_by], vertex.node.name
         if vertex.has_letters:

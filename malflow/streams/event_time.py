@@ -13,7 +13,7 @@ from malflow.errors import GraphError
 from malflow.failures import ErrorPolicy
 from malflow.graph import check_name
 from malflow.message import DataMessage
-from malflow.nodes import EpochsNode, Mixture, Port, TimestampsNode
+from malflow.nodes import EpochsNode, Mixture, Port, TimestampsNode, Vertex
 from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units
@@ -303,6 +303,8 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         if per_part and lineage.mixture is not None:
             raise malformed(name, _mixed(lineage.mixture))
         source = lineage.parts if per_part else None
+        if source is not None and (waiting := self._graph.first_after_exchange(port)) is not None:
+            raise malformed(name, _too_late(source, waiting))
         every = checked_step(name, every, getattr(generator, "bound", None))
         idle_after, second = checked_idleness(name, idle_after, second)
         options: dict[str, Any] = {"generator": generator, "every": every, "checked": checked, "idle_after": idle_after}
@@ -317,6 +319,15 @@ def _bound(name: str, out_of_orderness: Any) -> LimitedOutOfOrderness:
         return limit_out_of_orderness(out_of_orderness)
     except GraphError as error:
         raise malformed(name, f"can't have this out_of_orderness: {error.reason}") from None
+
+
+def _too_late(source: str, vertex: Vertex) -> str:
+    where = f" [{vertex.location}]" if vertex.location else ""
+    return (
+        f"can't have a time for each part of source '{source}': operator '{vertex.node.name}'{where} comes before it, "
+        "and its records wait for data of other workers; call .event_time() or .generate_epochs() before it, or pass "
+        "per_part=False for one time"
+    )
 
 
 def _mixed(mixture: Mixture) -> str:

@@ -94,6 +94,19 @@ def test_streams_that_mix_parts_need_epochs_before(how: str) -> None:
         late_of(SingleThreadRuntime, build)
 
 
+def rows_everywhere(stream: Any) -> Any:
+    rows = stream.key_distribute("row key", lambda msg: msg.value[1])
+    return stream.join_broadcast("joined", rows.to_table("rows"), lambda value, _rows: value)
+
+
+def test_a_join_with_rows_of_all_workers_needs_epochs_before(runtime: Any) -> None:
+    with pytest.raises(
+        GraphError, match=r"each part of source 's': operator 'joined' \[.*py:\d+\] comes before it, and "
+    ):
+        late_of(SingleThreadRuntime, rows_everywhere)
+    assert late_of(runtime, rows_everywhere, per_part=False) != []
+
+
 def test_branches_of_one_source_need_epochs_before() -> None:
     with pytest.raises(
         GraphError, match=r"operator 'e' would get the records of source 's' in another order"
