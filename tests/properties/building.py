@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from malflow import DataMessage, NoKey, OnError, Retry, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.engine.compiler import compile_graph
+from malflow.engine.plan import PartAssignment
 from malflow.engine.state_specs import states_of
 from malflow.failures import ErrorPolicy
 from malflow.graph import Graph
 from malflow.sinks import StatelessSink, VecSink
-from malflow.sources import SingleIteratorSource, StatelessSource
+from malflow.sources import SingleIteratorSource, StatefulSource, StatelessSource
 from malflow.states.kinds import StateSpec
 from malflow.testing.driven import DrivenRun
 from malflow.windows import FOREVER, CountWindows, Timing
+from tests.kit.forced_moves import drawn_move
 from tests.properties import functions, script
 from tests.properties.interpreter import owned
 from tests.properties.specs import REFUSES, Dataflow, Part, Step, fresh
 
-__all__ = ["Run", "build", "keyed_states", "needs_epochs", "run", "run_rescaled"]
+__all__ = ["Run", "build", "keyed_states", "needs_epochs", "run", "run_moved", "run_rescaled"]
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Run:
         marks: by step, the workers and epochs in their order, since the number of workers last changed.
         past_epochs: by step, those of the times before, each by worker.
         restarts: how often the run began again from a snapshot.
+        moves: how often parts were moved to another worker.
+        handed_out: whether parts were handed out while the run read.
     """
 
     new_log: Callable[[], Any] = list
@@ -48,6 +52,8 @@ class Run:
     marks: dict[str, Any] = field(default_factory=dict)
     past_epochs: dict[str, list[dict[int, list[Any]]]] = field(default_factory=dict)
     restarts: int = 0
+    moves: int = 0
+    handed_out: bool = False
 
     @property
     def epochs(self) -> dict[str, dict[int, list[Any]]]:
@@ -100,6 +106,41 @@ def run_rescaled(dataflow: Dataflow, parallelism: int, chunk: int, rescales: Seq
                     engine.tick()
             engine.rescale(workers)
             result.turn_over()
+        while not engine.is_finished:
+            engine.tick()
+        engine.end()
+    result.settle()
+    return result
+
+
+def run_moved(
+    dataflow: Dataflow, parallelism: int, chunk: int, assignment: PartAssignment, moves: Sequence[tuple[int, int, int]]
+) -> Run:
+    """Run a dataflow, and move a part of its sources after so many ticks each, where a run may do so.
+
+    Args:
+        dataflow: the dataflow.
+        parallelism: the number of workers.
+        chunk: how many records a poll returns at most.
+        assignment: how parts are assigned.
+        moves: for each move the ticks before it, the part, and the worker that gets it.
+    """
+    result = Run()
+    graph = Graph()
+    build(dataflow, StreamProvider(graph), chunk, result, source=lambda step: _positioned(step.arg, chunk))
+    program = replace(compile_graph(graph), part_assignment=assignment)
+    with DrivenRun(program, parallelism=parallelism, tracked=False, debug=dataflow.debug) as engine:
+        engine.open()
+        result.handed_out = engine.ticks.hands_out
+        for ticks, which, to in moves:
+            for _ in range(ticks + 1):
+                if not engine.is_finished:
+                    engine.tick()
+            move = None if engine.is_finished else drawn_move(program, engine, which, to)
+            if move is not None:
+                engine.move_parts(move)
+                result.turn_over()
+                result.moves += 1
         while not engine.is_finished:
             engine.tick()
         engine.end()
@@ -226,6 +267,46 @@ class PartSource:
     def build_part(self, part: Any) -> Any:
         partition = PartPartition(self._parts[part])
         return partition if self._chunk is None else ChunkedPartition(PolledPartition(partition), self._chunk)
+
+
+def _positioned(parts: tuple[Part, ...], chunk: int) -> Any:
+    """Return a source with positions, where its records have keys: its parts can move."""
+    if parts[0].key is NoKey:
+        return StatelessSource(_source(parts, chunk))
+    return StatefulSource(PositionedSource(parts, chunk))
+
+
+class PositionedSource(PartSource):
+    """The same, with positions; many parts are handed out one after the other, unless the run deals them all."""
+
+    def __init__(self, parts: tuple[Part, ...], chunk: int | None) -> None:
+        super().__init__(parts, chunk)
+        self.bounded = True
+
+    def build_part(self, part: Any, state: int | None = None) -> Any:
+        return PositionedPartition(self._parts[part], self._chunk or 1, state or 0)
+
+
+class PositionedPartition:
+    """A partition whose position is the number of its rows that were read; every third poll gives none."""
+
+    def __init__(self, part: Part, chunk: int, at: int) -> None:
+        self._rows = list(zip(fresh(part.values), part.timestamps, strict=True))
+        self._chunk, self._at, self._polls = chunk, at, at
+
+    def poll_batch(self, limit: int) -> tuple[list[Any], list[int]]:
+        self._polls += 1
+        until = self._at if self._polls % 3 == 0 else self._at + min(limit, self._chunk)
+        taken, self._at = self._rows[self._at : until], min(until, len(self._rows))
+        return [value for value, _ in taken], [timestamp for _, timestamp in taken]
+
+    def is_finished(self) -> bool:
+        return self._at >= len(self._rows)
+
+    def snapshot(self) -> int:
+        return self._at
+
+    def suspend(self) -> None: ...
 
 
 class PartPartition:

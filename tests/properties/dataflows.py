@@ -13,7 +13,7 @@ from malflow.windows import CountWindows
 from tests.properties import functions
 from tests.properties.specs import REFUSES, Dataflow, Order, Part, Place, Step
 
-__all__ = ["NOTABLE", "PLAIN", "SHAPES", "VALUES", "Draft", "Move", "Traits", "chains", "dataflows", "grow"]
+__all__ = ["NOTABLE", "PLAIN", "SHAPES", "VALUES", "Draft", "Move", "Traits", "chains", "dataflows", "grow", "readings"]
 
 ONLY_MAX = 0
 """The origin of epochs where there are none but `MAX`."""
@@ -148,9 +148,10 @@ def single_source(draft: Draft, values: Sequence[Any] = VALUES) -> None:
     draft.add("source", (), (Part(NoKey, items, tuple(range(len(items)))),), traits)
 
 
-def part_source(draft: Draft) -> None:
+def part_source(draft: Draft, fewest: int = 1) -> None:
     """Add a source of a few or of many parts, one of which may be much longer than the others."""
-    keys = draft.draw(st.lists(PART_KEYS, min_size=1, max_size=draft.choose([4, 4, 9]), unique=True))
+    most = max(fewest, draft.choose([4, 4, 9]))
+    keys = draft.draw(st.lists(PART_KEYS, min_size=fewest, max_size=most, unique=True))
     times = draft.choose([1, 1, 1, 6])
     parts = (_part(draft, keys[0], times), *(_part(draft, key) for key in keys[1:]))
     place = Place.SPREAD if draft.parallel else Place.SOURCE
@@ -405,10 +406,10 @@ def _arrival(draft: Draft, index: int) -> None:
     These are the last ones, since the records wait for the end, or the only ones, since a tick's rows come first.
     """
     held = draft.draw(st.booleans())
-    traits = replace(draft.traits[index], family=draft.family(shared=True))
+    traits = replace(draft.traits[index], family=draft.family(shared=True), parts=False)
     _share(draft, index)
     if held:
-        traits = replace(traits, epochs=ONLY_MAX, here=False, parts=False)
+        traits = replace(traits, epochs=ONLY_MAX, here=False)
     draft.add("arrival", (index,), (held, draft.choose(["left", "inner"])), traits)
 
 
@@ -454,10 +455,10 @@ def broadcast(draft: Draft, index: int) -> None:
     The records may have any keys or none; they can only be held until the end by key.
     """
     held = _selectable(draft.traits[index]) and draft.draw(st.booleans())
-    traits = replace(draft.traits[index], family=draft.family(shared=True))
+    traits = replace(draft.traits[index], family=draft.family(shared=True), parts=False)
     _share(draft, index)
     if held:
-        traits = replace(traits, epochs=ONLY_MAX, here=False, parts=False)
+        traits = replace(traits, epochs=ONLY_MAX, here=False)
     draft.add("broadcast", (index,), held, traits)
 
 
@@ -794,6 +795,19 @@ def dataflows(draw: Any) -> Dataflow:
         part_source(draft)
         assign_and_generate(draft, len(draft.traits) - 1)
     for _ in range(draw(st.integers(1, 14))):
+        grow(draft, SHAPES, fan_out=True)
+    return draft.finish()
+
+
+@st.composite
+def readings(draw: Any) -> Dataflow:
+    """Make a dataflow that begins with one or two sources of parts; it has the same results on any workers."""
+    draft = Draft(draw, parallel=True, debug=draw(st.integers(0, 4)) == 0)
+    for _ in range(draw(st.integers(1, 2))):
+        part_source(draft, fewest=draft.choose([9, 9, 5]))
+    if draw(st.booleans()):
+        assign_and_generate(draft, 0)
+    for _ in range(draw(st.integers(1, 10))):
         grow(draft, SHAPES, fan_out=True)
     return draft.finish()
 

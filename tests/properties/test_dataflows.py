@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from malflow import SnapshotError
+from malflow.engine.plan import PartAssignment
 from tests.properties.agreement import assert_agree
-from tests.properties.building import keyed_states, run, run_rescaled
-from tests.properties.dataflows import chains, dataflows
+from tests.properties.building import keyed_states, run, run_moved, run_rescaled
+from tests.properties.dataflows import chains, dataflows, readings
 from tests.properties.interpreter import interpret
 from tests.properties.specs import Dataflow
 
@@ -64,6 +66,40 @@ def test_rescales_do_not_show(
         return
     assert not refused or all(workers == parallelism for _, workers in rescales)
     assert_agree(dataflow, interpret(dataflow), got)
+
+
+moves = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=8)
+
+REACHED: Counter[str] = Counter()
+"""How many dataflows of this session handed parts out, and how many parts were moved."""
+
+
+@given(
+    dataflow=readings(),
+    parallelism=st.integers(2, 3),
+    chunk=st.sampled_from([1, 2]),
+    assignment=st.sampled_from(["dynamic", "dynamic", "auto", "static"]),
+    moves=moves,
+)
+def test_moves_of_parts_do_not_show(
+    dataflow: Dataflow,
+    parallelism: int,
+    chunk: int,
+    assignment: PartAssignment,
+    moves: list[tuple[int, int, int]],
+) -> None:
+    assume(dataflow.movable)
+    if any(spec.placement is None for spec in keyed_states(dataflow)):
+        moves = []  # a run would make none
+    got = run_moved(dataflow, parallelism, chunk, assignment, moves)
+    REACHED.update({"moved": got.moves, "handed out": got.handed_out})
+    assert_agree(dataflow, interpret(dataflow), got)
+
+
+def test_parts_were_handed_out_and_moved() -> None:
+    if not REACHED:
+        pytest.skip("no dataflow has run")
+    assert min(REACHED["handed out"], REACHED["moved"]) > 0, REACHED
 
 
 def _parallelisms(dataflow: Dataflow) -> Sequence[int]:

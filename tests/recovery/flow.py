@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from malflow.engine.plan import Program
+from malflow.engine.plan import PartAssignment, Program
 from malflow.engine.state_specs import states_of
 from malflow.message import DataMessage
 from malflow.sinks import VecSink
@@ -21,9 +22,25 @@ from malflow.states.kinds import StateSpec
 from malflow.streams.stream import StreamProvider
 from malflow.testing.driven import DrivenRun
 from malflow.testing.trial import built
+from tests.kit.forced_moves import drawn_move
 from tests.recovery.scenario import Observed, Violation
 
-__all__ = ["PARTS", "Event", "Flow", "FlowRun", "Listing", "Positions", "Record", "Shape", "Version", "merged"]
+__all__ = [
+    "PARTS",
+    "REACHED",
+    "Event",
+    "Flow",
+    "FlowRun",
+    "Listing",
+    "Positions",
+    "Record",
+    "Shape",
+    "Version",
+    "merged",
+]
+
+REACHED: Counter[str] = Counter()
+"""How many ticks of this session might hand parts out, and how many parts were moved."""
 
 LAG = 2
 TTL = 3
@@ -45,16 +62,17 @@ class Event(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """The position of each part; `pieces` has those of the uneven source."""
+    """The position of each part; `pieces` has those of the uneven source, and `pages` those of the one that ends."""
 
     left: int = 0
     right: int = 0
     events: int = 0
     pieces: Mapping[Hashable, int] = MappingProxyType({})
+    pages: Mapping[Hashable, int] = MappingProxyType({})
 
     @property
     def total(self) -> int:
-        return self.left + self.right + self.events + sum(self.pieces.values())
+        return self.left + self.right + self.events + sum(self.pieces.values()) + sum(self.pages.values())
 
 
 PARTS = {"records": ("left", "right"), "events": ("events",)}
@@ -91,7 +109,11 @@ States = dict[str, dict[Any, Any]]
 
 
 def fold(
-    fed: Mapping[str, Sequence[Any]], pieces: Mapping[Hashable, Sequence[int]], at: Positions, shape: Shape
+    fed: Mapping[str, Sequence[Any]],
+    pieces: Mapping[Hashable, Sequence[int]],
+    pages: Mapping[Hashable, Sequence[int]],
+    at: Positions,
+    shape: Shape,
 ) -> States:
     """Fold all that was fed, up to the positions."""
     version = shape.version
@@ -115,7 +137,8 @@ def fold(
         version.counter: counts,
         "sizes": {key: size if version.version == 1 else ("v2", size) for key, size in sizes.items()},
         **_fold_events(fed["events"][: at.events]),
-        **_fold_pieces({part: pieces[part][:until] for part, until in at.pieces.items()}),
+        **_fold_parts("by part", "sums", {part: pieces[part][:until] for part, until in at.pieces.items()}),
+        **_fold_parts("by page", "page sums", {part: pages[part][:until] for part, until in at.pages.items()}),
     }
     if version.has_extra:
         states["extra"] = extra
@@ -141,12 +164,12 @@ def _fold_events(events: Sequence[Event]) -> States:
     return {"recent": recent, "windows": windows, "late": late}
 
 
-def _fold_pieces(read: Mapping[Hashable, Sequence[int]]) -> States:
+def _fold_parts(by_part: str, by_rest: str, read: Mapping[Hashable, Sequence[int]]) -> States:
     sums: dict[Any, Any] = {}
     for numbers in read.values():
         for number in numbers:
             sums[number % 3] = sums.get(number % 3, 0) + number
-    return {"by part": {part: (len(numbers), sum(numbers)) for part, numbers in read.items() if numbers}, "sums": sums}
+    return {by_part: {part: (len(numbers), sum(numbers)) for part, numbers in read.items() if numbers}, by_rest: sums}
 
 
 def _unexpired(held: dict[int, tuple[int, int]], now: int) -> dict[int, tuple[int, int]]:
@@ -243,6 +266,26 @@ class PiecePart(FedPart):
         return [*enumerate(self._fed[start : self._position], start)], [*range(start, self._position)]
 
 
+class Pages(Pieces):
+    """A source of parts that end: many of them are handed out one after the other."""
+
+    bounded = True
+
+    def part_sizes(self, parts: Sequence[Hashable]) -> dict[Hashable, int]:
+        """Return the sizes of some of the parts."""
+        return {part: len(self._pieces[part]) for part in parts if len(self._pieces[part]) % 3}
+
+    def build_part(self, part: Hashable, state: int | None) -> PagePart:
+        return PagePart(self._pieces[part], state or 0)
+
+
+class PagePart(PiecePart):
+    """The position in one page."""
+
+    def is_finished(self) -> bool:
+        return self._position >= len(self._fed)
+
+
 def _follow(part: Any, value: Any, state: tuple[int, int]) -> tuple[int, tuple[int, int]]:
     """Sum up the numbers of a part, which must come once and in their order, to the worker with its state."""
     at, number = value
@@ -294,8 +337,8 @@ def _sum(_key: Any, number: int, total: int) -> tuple[int, int]:
 
 def build(
     fed: Mapping[str, Sequence[Any]],
-    pieces: Mapping[Hashable, Sequence[int]],
-    listing: Listing,
+    pieces: tuple[Mapping[Hashable, Sequence[int]], Listing],
+    pages: tuple[Mapping[Hashable, Sequence[int]], Listing],
     version: Version,
 ) -> Program:
     """Build a version of the program."""
@@ -324,9 +367,12 @@ def build(
         recent = on_time.key_distribute("by event key", lambda message: message.value[1].key).ttl_map(
             "recent", _remember
         )
-        uneven: Any = provider.new_stream().source("pieces", StatefulSource(Pieces(pieces, listing)))
+        uneven: Any = provider.new_stream().source("pieces", StatefulSource(Pieces(*pieces)))
         numbers = uneven.stateful_map("by part", _follow, default=lambda: (0, 0))
         numbers.key_distribute("by rest", lambda message: message.value % 3).stateful_map("sums", _sum, default=int)
+        ending: Any = provider.new_stream().source("pages", StatefulSource(Pages(*pages)))
+        lines = ending.stateful_map("by page", _follow, default=lambda: (0, 0))
+        lines.key_distribute("by line", lambda message: message.value % 3).stateful_map("page sums", _sum, default=int)
         recent.key_distribute("by parity", lambda message: message.timestamp % 2).stateful_op("windows", _Windows())
 
     return built(build_dataflow)
@@ -347,6 +393,9 @@ class Flow:
         fed: what was fed, by part.
         pieces: what was fed to the uneven source, by part.
         listing: how this source lists its parts.
+        pages: what the source has whose parts end, by part.
+        page_listing: how this source lists its parts.
+        assignment: how the next run assigns parts.
         wanted: the version that the next run has.
         shapes: what each snapshot is of.
         writers: what each run that has started writes.
@@ -358,22 +407,32 @@ class Flow:
         self.fed: dict[str, list[Any]] = {part: new_list(part) for parts in PARTS.values() for part in parts}
         self.pieces: dict[Hashable, list[int]] = {}
         self.listing = Listing()
+        self.pages: dict[Hashable, list[int]] = {}
+        self.page_listing = Listing()
+        self.assignment: PartAssignment = "auto"
         self._new_list = new_list
         self.driven = driven
         self.wanted = Version()
         self.shapes: dict[int, Shape] = {0: Shape(Version(), Positions())}
         self.writers: dict[str, Shape] = {}
-        self.program = cache(lambda version: build(self.fed, self.pieces, self.listing, version))
+        pieces, pages = (self.pieces, self.listing), (self.pages, self.page_listing)
+        self.program = cache(lambda version: build(self.fed, pieces, pages, version))
 
     @property
     def records(self) -> list[Any]:
-        return [record for parts in (self.fed, self.pieces) for part in parts.values() for record in part]
+        every: tuple[Mapping[Any, Sequence[Any]], ...] = (self.fed, self.pieces, self.pages)
+        return [record for parts in every for part in parts.values() for record in part]
 
     def add_piece(self, name: Hashable) -> None:
         """Add a part to the uneven source, which programs list from their next start on."""
         if name not in self.pieces:
             self.pieces[name] = self._new_list(f"piece-{len(self.pieces)}")
             self.listing.names.append(name)
+
+    def add_page(self, rows: int) -> None:
+        """Add a part that ends, which programs list from their next start on."""
+        self.pages[len(self.pages)] = [*range(rows)]
+        self.page_listing.names.append(len(self.pages) - 1)
 
     def states_of(self, version: Version) -> tuple[StateSpec, ...]:
         return states_of(self.program(version))
@@ -386,7 +445,7 @@ class Flow:
         if restored is None:
             return Observed(0, 0, "")
         at, shape = positions(restored.states), self.shapes[restored.snapshot]
-        expected = fold(self.fed, self.pieces, at, shape)
+        expected = fold(self.fed, self.pieces, self.pages, at, shape)
         if shape.version.counter != opened.counter:
             expected[opened.counter] = expected.pop(shape.version.counter)
         if not opened.has_extra:
@@ -414,7 +473,8 @@ class FlowRun:
     def __init__(self, flow: Flow, backend: Persistence, start: RestoreOptions, parallelism: int) -> None:
         self._flow, version = flow, flow.wanted
         remembering = _Remembering(backend)
-        self.live = flow.driven(flow.program(version), parallelism=parallelism, persistence=remembering, start=start)
+        self._program = replace(flow.program(version), part_assignment=flow.assignment)
+        self.live = flow.driven(self._program, parallelism=parallelism, persistence=remembering, start=start)
         self.snapshots = self.live.snapshots
         try:
             self.live.resume()
@@ -440,6 +500,7 @@ class FlowRun:
 
     def tick(self, ticks: int) -> None:
         for _ in range(ticks):
+            REACHED["handed out"] += self.live.ticks.hands_out
             self.position += self.live.tick()
 
     def process(self, until: int) -> None:
@@ -454,28 +515,44 @@ class FlowRun:
     def rescale(self, parallelism: int) -> None:
         self.live.rescale(parallelism)
 
+    def move(self, which: int, to: int) -> None:
+        """Move a part to another worker, once all parts are handed out, and take the tick that follows a move."""
+        if self.parallelism == 1:
+            self.rescale(2)
+        while self.live.ticks.hands_out:
+            self.tick(1)
+        move = drawn_move(self._program, self.live, which, to)
+        if move is None:
+            return
+        self.live.move_parts(move)
+        REACHED["moved"] += 1
+        self.tick(1)
+
     def differs(self) -> str:
         """Compare what it holds now with the fold."""
         if not isinstance(self.live, DrivenRun):
             states = self.live.states()
-            return differences(states, fold(self._flow.fed, self._flow.pieces, positions(states), self.shape))
+            return differences(states, self._due(positions(states)))
         states = {}
         for worker in self.live._workers:
             for name, state in worker.states.live().items():
                 states.setdefault(name, {})[worker.worker_id] = state
-        at = dict(merged(states["pieces"]))  # also of parts that are not listed now
+        at = {name: dict(merged(states[name])) for name in ("pieces", "pages")}  # also of parts that are not listed now
         others: dict[str, int] = {}
         for source in self.live._sources:
-            found = at if source.context.operator_name == "pieces" else others
+            found = at.get(source.context.operator_name, others)
             found.update({part: reader.partition.snapshot() for part, reader in source._readers.items()})
-        now = Positions(**others, pieces=at)
-        return differences(states, fold(self._flow.fed, self._flow.pieces, now, self.shape))
+        return differences(states, self._due(Positions(**others, **at)))
+
+    def _due(self, at: Positions) -> States:
+        flow = self._flow
+        return fold(flow.fed, flow.pieces, flow.pages, at, self.shape)
 
 
 def positions(states: Mapping[str, Mapping[int, Mapping[Any, Any]]]) -> Positions:
     """Find out how far the sources are."""
     known = {part: at for name in PARTS for part, at in merged(states.get(name, {})).items()}
-    return Positions(**known, pieces=merged(states.get("pieces", {})))
+    return Positions(**known, pieces=merged(states.get("pieces", {})), pages=merged(states.get("pages", {})))
 
 
 def merged(by_worker: Mapping[int, Mapping[Any, Any]]) -> dict[Any, Any]:

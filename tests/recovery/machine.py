@@ -14,6 +14,7 @@ import pytest
 from hypothesis import event, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from malflow.engine.plan import PartAssignment
 from malflow.errors import OperatorError, RunFailed, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.persistence import RestoreOptions
 from malflow.snapshot.protocol.manifest import manifest_key
@@ -163,10 +164,15 @@ class RecoveryMachine(RuleBasedStateMachine):
         growth=strategies.sampled_from([1.0, 0.1, 50.0]),
         fed=strategies.sampled_from([12, 0]),
         names=strategies.lists(strategies.sampled_from(NAMES), unique=True),
+        pages=strategies.sampled_from([0, 9, 24]),
         fault=strategies.none() | strategies.sampled_from(START_FAULTS),
     )
-    def begin(self, retain: int, growth: float, fed: int, names: list[Any], fault: Fault | None) -> None:
+    def begin(
+        self, retain: int, growth: float, fed: int, names: list[Any], fault: Fault | None, pages: int = 0
+    ) -> None:
         self.world.retain, self.world.growth = retain, growth
+        for number in range(pages):
+            self.flow.add_page((5, 0, 1, 30, 2)[number % 5])
         for which, name in enumerate(names):
             self.flow.add_piece(name)
             self.feed_piece(which, (1, 2, 30)[which % 3] if fed else 0)
@@ -223,6 +229,17 @@ class RecoveryMachine(RuleBasedStateMachine):
         listing = self.flow.listing
         listing.left_out, listing.turn = left_out, turn
 
+    @rule(
+        rows=strategies.lists(strategies.integers(0, 9), max_size=8),
+        turn=strategies.integers(0, 9),
+        assignment=strategies.sampled_from(["auto", "dynamic", "static"]),
+    )
+    def list_more_pages(self, rows: list[int], turn: int, assignment: PartAssignment) -> None:
+        """From the next start on there are more parts that end, and all parts may be assigned otherwise."""
+        for number in rows:
+            self.flow.add_page(number)
+        self.flow.page_listing.turn, self.flow.assignment = turn, assignment
+
     @precondition(lambda self: self.flow.listing.parts())
     @rule(parallelism=workers)
     def list_a_part_twice(self, parallelism: int) -> None:
@@ -271,6 +288,12 @@ class RecoveryMachine(RuleBasedStateMachine):
     @rule(parallelism=workers)
     def rescale(self, parallelism: int) -> None:
         self._run().rescale(parallelism)
+
+    @rule(which=strategies.integers(0, 30), to=strategies.integers(0, 2))
+    def move_a_part(self, which: int, to: int) -> None:
+        run = self._run()
+        _engine(run).move(which, to)
+        self.world.ceiling = max(self.world.ceiling, run.position)
 
     @rule()
     def collect(self) -> None:

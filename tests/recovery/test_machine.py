@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from tests.kit.faults import Fault
+from tests.recovery.flow import REACHED
 from tests.recovery.machine import FIRED, ProcessesRecoveryMachine, RecoveryMachine, SignedRecoveryMachine
 
 pytestmark = pytest.mark.slow
@@ -48,6 +49,12 @@ def test_failed_deletions_are_made_up_for(growth: float, fault: Fault) -> None:
         machine.failing_snapshot(ticks=1, fault=fault)
         machine.holds()
     machine.teardown()
+
+
+def test_parts_were_handed_out_and_moved() -> None:
+    if not FIRED:
+        pytest.skip("the machines have not run")
+    assert min(REACHED["handed out"], REACHED["moved"]) > EXAMPLES, REACHED
 
 
 @pytest.mark.skipif(EXAMPLES < 100, reason="a few machines can't meet all faults")
