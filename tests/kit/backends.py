@@ -6,6 +6,7 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem
 
+from malflow.errors import SnapshotIncomplete
 from malflow.snapshot import FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.persistence import RestoredState
@@ -34,13 +35,17 @@ def in_memory(**options: Any) -> FsspecBackend:
 
 
 def kept(backend: FsspecBackend, snapshot: int | None = None) -> RestoredState:
-    """Read a snapshot, by default the newest, without claiming the job."""
+    """Read a snapshot, by default the newest, without claiming the job; again if a run has deleted it meanwhile."""
     manifest_log = backend.manifest_log()
     assert manifest_log.find() is not None
-    manifests = [it for it in manifest_log.manifests() if it.snapshot and snapshot in (None, it.snapshot)]
-    return load(
-        manifest_log, manifests[-1], backend._codec, {entry.name: entry.name for entry in manifests[-1].operators}
-    )
+    while True:
+        chosen = [it for it in manifest_log.manifests() if it.snapshot and snapshot in (None, it.snapshot)][-1]
+        names = {entry.name: entry.name for entry in chosen.operators}
+        try:
+            return load(manifest_log, chosen, backend._codec, names)
+        except SnapshotIncomplete:
+            if snapshot is not None or manifest_log.boundary() <= chosen.seq:
+                raise
 
 
 def kept_states(backend: FsspecBackend, operator: str, snapshot: int | None = None) -> dict[Any, Any]:
