@@ -10,7 +10,7 @@ import pytest
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.errors import SnapshotIncomplete
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend
+from malflow.snapshot import FsspecBackend, restore
 from malflow.testing import ScriptedSource
 from tests.kit import backends
 from tests.kit.backends import in_memory, kept_states
@@ -25,8 +25,8 @@ def add_up(backend: FsspecBackend, numbers: Iterable[int]) -> None:
 
 
 def deletes(backend: FsspecBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a run go on after a snapshot was chosen, and delete its file before that is read."""
-    usual = backends.load
+    """Continue the job after a snapshot was chosen, so that its file is deleted before it is read."""
+    usual = restore.load
 
     def load(*arguments: Any) -> Any:
         monkeypatch.setattr(backends, "load", usual)
