@@ -12,8 +12,7 @@ from malflow.aggregators.exactness import Holds, fits
 from malflow.aggregators.fields import Field
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import Slot, Slotted, slotted, unique
-from malflow.records.columnar import made
-from malflow.records.rows import Rows
+from malflow.records.columnar import is_columnar, made
 
 __all__ = ["AddingFailed", "ColumnLoop", "is_exact"]
 
@@ -60,7 +59,7 @@ class ColumnLoop:
         columns = []
         kinds: set[type] = set()
         for name, field in self._fields.items():
-            column = values.column(field) if type(values) is Rows and isinstance(field, str) else None
+            column = values.column(field) if isinstance(field, str) and is_columnar(values) else None
             if column is None:
                 kinds = kinds or set(map(type, values))
                 column = _read(field, made(values), kinds)

@@ -22,7 +22,8 @@ from malflow.aggregators.slots import slotted
 from malflow.callables import calls_nothing
 from malflow.diagnostics import describe, location
 from malflow.errors import GraphError
-from malflow.records.rows import ReadField, Rows, SomeFields
+from malflow.records.columnar import is_columnar
+from malflow.records.rows import ReadField, SomeFields
 from malflow.words import short_repr
 
 __all__ = ["Kernel", "checked_aggregator", "compile_kernel"]
@@ -140,9 +141,9 @@ class Kernel:
     def begin(self, values: Sequence[Any]) -> tuple[Iterable[Any], Iterator[Any]]:
         """Return values for `add` and `each`, and an iterator with the number of values left as its length hint.
 
-        Of `Rows`, only the columns that are needed are read.
+        Of columns, only those that are needed are read.
         """
-        if type(values) is Rows and self._names is not None:
+        if self._names is not None and is_columnar(values):
             columns = [column for name in self._names if (column := values.column(name)) is not None]
             if len(columns) == len(self._names):
                 first, *others = map(iter, columns or [range(len(values))])

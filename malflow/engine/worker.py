@@ -24,6 +24,7 @@ from malflow.operators.debug import Trail, verify, verify_kinds, verify_placemen
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
+from malflow.records.columnar import is_columnar
 
 __all__ = ["Inputs", "Outputs", "Worker"]
 
@@ -269,6 +270,9 @@ class Worker:
                     size = len(batch)
                     given[port] += size
                     largest = max(largest, size)
+                    if len(targets) > 1 and is_columnar(batch.values):
+                        _share_out(batch, targets)
+                        continue
                     for target in targets:
                         target.append(batch)
         return largest
@@ -304,3 +308,9 @@ class Worker:
         """Return the open results of operators. The end of the input would emit them."""
         held = {it.context.operator_name: self._act(it, it.held) for it in self.operators}
         return {name: it for name, it in held.items() if it is not None}
+
+
+def _share_out(batch: Batch, targets: Sequence[Target]) -> None:
+    """Append a batch of columns to several targets. Where one makes rows, the others keep the columns."""
+    for number, target in enumerate(targets):
+        target.append(batch if not number or not is_columnar(batch.values) else batch.with_values(batch.values.apart()))

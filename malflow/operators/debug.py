@@ -68,7 +68,7 @@ class Trail(Sequence[Batch]):
 def _one_by_one(batch: Batch) -> Iterator[_Watched]:
     placed = batch.placed if isinstance(batch, _Watched) else None
     at = 0
-    for records, epochs in batch.segments():
+    for records, epochs in batch.listed().segments():
         for index in range(len(records)):
             piece = records.part(index, index + 1)
             origin = None if placed is None else placed[at : at + 1]

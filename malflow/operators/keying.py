@@ -13,6 +13,7 @@ from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import Calls, MessageView, attempt, same_item, without
 from malflow.partitioners import PLAIN_TYPES, check_key
 from malflow.records.batch import Batch
+from malflow.records.column import is_column
 from malflow.words import error_text, short_repr
 
 __all__ = ["AssignPart", "KeyBy", "KeyByField", "check_keys"]
@@ -124,7 +125,7 @@ def check_keys(operator: Operator, keys: Sequence[Any], batch: Batch) -> None:
     Raises:
         OperatorError: naming the record with an invalid key.
     """
-    if PLAIN_TYPES.issuperset(map(type, keys)):
+    if PLAIN_TYPES.issuperset(keys.kinds() if is_column(keys) else map(type, keys)):
         return
     for index, key in enumerate(keys):
         try:

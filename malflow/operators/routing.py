@@ -24,6 +24,7 @@ from malflow.partitioners import (
     slot_owners,
 )
 from malflow.records.batch import Batch, concat, interleave
+from malflow.records.columnar import is_columnar
 from malflow.records.rows import ReadField, only_fields
 from malflow.states.keyed import Delta, KeyedState
 from malflow.words import short_repr
@@ -53,8 +54,11 @@ class Cloned(Operator):
         self._outputs = outputs
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Repeat the batch."""
-        return (batch,) * self._outputs
+        """Repeat the batch. Where one reader makes rows of columns, the others keep the columns."""
+        values = batch.values
+        if not is_columnar(values):
+            return (batch,) * self._outputs
+        return batch, *(batch.with_values(values.apart()) for _ in range(self._outputs - 1))
 
 
 class Split(Operator):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, compress, repeat
+from itertools import accumulate, compress, repeat
 from operator import itemgetter
 from typing import Any
 
 from malflow.message import DataMessage, NoKey
-from malflow.records.columnar import is_columnar, joined
+from malflow.records.column import is_column, join_lists, listed, picked, selected
+from malflow.records.columnar import Columnar, is_columnar, joined, made
 
 __all__ = ["BATCH_SIZE", "Batch", "concat", "interleave"]
 
@@ -48,6 +49,13 @@ class Batch:
         """Iterate over the records as messages that may be kept."""
         return map(DataMessage, self.key_column(), self.values, self.timestamps)
 
+    def listed(self) -> Batch:
+        """Return the same records, to be read one by one: nothing of them is a column."""
+        if not (is_columnar(self.values) or is_column(self.keys) or is_column(self.timestamps)):
+            return self
+        keys = None if self.keys is None else listed(self.keys)
+        return Batch(keys, made(self.values), listed(self.timestamps), self.epochs)
+
     def with_values(self, values: Sequence[Any]) -> Batch:
         """Return a copy with another value column."""
         return Batch(self.keys, values, self.timestamps, self.epochs)
@@ -57,20 +65,20 @@ class Batch:
         values = self.values.select(mask) if is_columnar(self.values) else list(compress(self.values, mask))
         if len(values) == len(mask):
             return self
-        keys = None if self.keys is None else list(compress(self.keys, mask))
+        keys = None if self.keys is None else selected(self.keys, mask)
         epochs: Sequence[tuple[int, Any]] = ()
         if self.epochs:
             kept = [0, *accumulate(map(bool, mask))]
             epochs = [(kept[position], epoch) for position, epoch in self.epochs]
-        return Batch(keys, values, list(compress(self.timestamps, mask)), epochs)
+        return Batch(keys, values, selected(self.timestamps, mask), epochs)
 
     def take(self, indices: Sequence[int]) -> Batch:
         """Return the records at `indices`, in ascending order, without epochs."""
         if len(indices) <= 1:  # an itemgetter of one index does not return a tuple
             return self.part(indices[0], indices[0] + 1) if indices else Batch(None, (), ())
-        pick = itemgetter(*indices)
-        values = self.values.take(pick) if is_columnar(self.values) else pick(self.values)
-        return Batch(None if self.keys is None else pick(self.keys), values, pick(self.timestamps))
+        values = self.values.take(indices) if is_columnar(self.values) else itemgetter(*indices)(self.values)
+        keys = None if self.keys is None else picked(self.keys, indices)
+        return Batch(keys, values, picked(self.timestamps, indices))
 
     def part(self, start: int, stop: int) -> Batch:
         """Return the records from `start` up to `stop`, without epochs."""
@@ -104,7 +112,7 @@ def concat(batches: Sequence[Batch]) -> Batch:
     for batch in batches:
         epochs.extend((length + position, epoch) for position, epoch in batch.epochs)
         length += len(batch)
-    return _join(batches, chain.from_iterable, epochs)
+    return _join(batches, epochs)
 
 
 def interleave(batches: Sequence[Batch]) -> Batch:
@@ -114,21 +122,36 @@ def interleave(batches: Sequence[Batch]) -> Batch:
         return Batch(None, (), ())
     if len(batches) == 1:
         return batches[0]
+    if all(is_columnar(batch.values) and batch.values.joins_uneven for batch in batches):
+        values = joined([batch.values for batch in batches], in_turn=True)
+        if values is not None:
+            return _beside(values, batches, in_turn=True)
     shortest = min(map(len, batches))
-    even = _join([batch.part(0, shortest) for batch in batches], _alternate, ())
+    even = _join([batch.part(0, shortest) for batch in batches], in_turn=True)
     return concat([even, interleave([batch.part(shortest, len(batch)) for batch in batches])])
 
 
-def _alternate(columns: Iterable[Iterable[Any]]) -> Iterable[Any]:
-    return chain.from_iterable(zip(*columns, strict=True))
-
-
-def _join(batches: Sequence[Batch], join: Any, epochs: Sequence[tuple[int, Any]]) -> Batch:
-    keyless = all(batch.keys is None for batch in batches if len(batch))
-    columnar = joined([batch.values for batch in batches if len(batch)], join)
+def _join(batches: Sequence[Batch], epochs: Sequence[tuple[int, Any]] = (), *, in_turn: bool = False) -> Batch:
+    full = [batch for batch in batches if len(batch)]
+    values = joined([batch.values for batch in full], in_turn=in_turn)
+    if values is not None:
+        return _beside(values, full, epochs, in_turn=in_turn)
     return Batch(
-        None if keyless else list(join(batch.key_column() for batch in batches)),
-        list(join(batch.values for batch in batches)) if columnar is None else columnar,
-        list(join(batch.timestamps for batch in batches)),
+        None if all(batch.keys is None for batch in full) else join_lists(_keys(full), in_turn=in_turn),
+        join_lists([batch.values for batch in full], in_turn=in_turn),
+        join_lists([batch.timestamps for batch in full], in_turn=in_turn),
         epochs,
     )
+
+
+def _beside(
+    values: Columnar[Any], batches: Sequence[Batch], epochs: Sequence[tuple[int, Any]] = (), *, in_turn: bool
+) -> Batch:
+    """Return joined values with the keys and timestamps of their batches."""
+    keyless = all(batch.keys is None for batch in batches)
+    keys = None if keyless else values.join_beside(_keys(batches), in_turn=in_turn)
+    return Batch(keys, values, values.join_beside([batch.timestamps for batch in batches], in_turn=in_turn), epochs)
+
+
+def _keys(batches: Sequence[Batch]) -> list[Sequence[Any]]:
+    return [[NoKey] * len(batch) if batch.keys is None else batch.keys for batch in batches]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress, islice
+from operator import itemgetter
+from sys import getsizeof
 from typing import Any, Self, TypeGuard, TypeVar, overload
 
-__all__ = ["Columnar", "is_columnar", "joined", "made"]
+from malflow.records.column import join_lists
+
+__all__ = ["Columnar", "count_made", "estimated_bytes", "is_columnar", "joined", "made", "rows_made"]
 
 E = TypeVar("E")
 
@@ -15,6 +19,9 @@ _SMALL = 8
 """A part smaller than this fraction is cut from the values, not from the columns: small parts are usually numerous."""
 
 _KINDS: set[type] = set()
+
+_MADE = [0]
+"""How many rows that came as columns have become Python objects in this process."""
 
 
 class Columnar(Sequence[E]):
@@ -32,6 +39,9 @@ class Columnar(Sequence[E]):
 
     is_whole = True
     """Whether the columns are all fields of the values."""
+
+    joins_uneven = False
+    """Whether `join` takes parts of different lengths in turn."""
 
     def __init_subclass__(cls) -> None:
         _KINDS.add(cls)
@@ -69,9 +79,55 @@ class Columnar(Sequence[E]):
         """Return the values with a true flag."""
         return self._each(lambda column: list(compress(column, mask)), None if self._columns else sum(map(bool, mask)))
 
-    def take(self, pick: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[E]:
-        """Return the values that a function picks from a sequence of the same length."""
-        return self._each(pick, None if self._columns else len(pick(range(self._length))))
+    def take(self, indices: Sequence[int]) -> Sequence[E]:
+        """Return the values at two or more indices."""
+        return self._each(itemgetter(*indices), len(indices))
+
+    def join(self, parts: Sequence[Columnar[Any]], *, in_turn: bool) -> Sequence[Any] | None:
+        """Return parts as values of one kind, of which these are the first; None if they do not have equal columns.
+
+        Args:
+            parts: the parts, including these; none has made its values.
+            in_turn: whether to take one value from each part in turn; they then have one length.
+        """
+        held = [part.columns or {} for part in parts]
+        if len({(type(part), part.is_whole, *columns) for part, columns in zip(parts, held, strict=True)}) != 1:
+            return None
+        together = {name: join_lists([columns[name] for columns in held], in_turn=in_turn) for name in self._columns}
+        return self.like(together, sum(map(len, parts)))
+
+    def join_beside(self, parts: Sequence[Sequence[Any]], *, in_turn: bool) -> Sequence[Any]:
+        """Join columns of keys or timestamps that stand beside values of this kind."""
+        return join_lists(parts, in_turn=in_turn)
+
+    def constant(self, key: Any) -> Sequence[Any]:
+        """Return a key for each value, as a column that fits values of this kind."""
+        return [key] * self._length
+
+    def only(self, names: Sequence[str]) -> Sequence[Any]:
+        """Return only some fields, whose names are columns; the same values if this kind can't be cut.
+
+        Raises:
+            KeyError: if there is no such column.
+        """
+        del names
+        return self
+
+    packs_small = True
+    """Whether values are packed a few thousand at a time, as objects are."""
+
+    def packed(self, keys: Sequence[Any] | None, timestamps: Sequence[Any]) -> object | None:
+        """Return an object that is unpickled as a tuple of keys, values and timestamps; None to pickle each of them."""
+        del keys, timestamps
+        return None
+
+    def apart(self) -> Sequence[E]:
+        """Return the values for another reader. If it makes the values, these remain columns."""
+        return self
+
+    def size(self) -> float:
+        """Return the approximate size in bytes."""
+        return sum(map(estimated_bytes, self._columns.values() if self._values is None else (self._values,)))
 
     def __len__(self) -> int:
         return self._length
@@ -112,6 +168,16 @@ class Columnar(Sequence[E]):
         return self.like({name: part(column) for name, column in self._columns.items()}, length)
 
 
+def count_made(rows: int) -> None:
+    """Count rows that came as columns and have become Python objects. Two threads may lose a count: it is a hint."""
+    _MADE[0] += rows
+
+
+def rows_made() -> int:
+    """Return how many rows that came as columns have become Python objects in this process."""
+    return _MADE[0]
+
+
 def is_columnar(values: Sequence[E]) -> TypeGuard[Columnar[E]]:
     """Whether values are `Columnar`; a look at their type alone. That is cheap for a small batch."""
     return type(values) in _KINDS
@@ -122,19 +188,37 @@ def made(values: Sequence[E]) -> Sequence[E]:
     return values.made() if is_columnar(values) else values
 
 
-def joined(
-    parts: Sequence[Sequence[Any]], join: Callable[[Iterable[Iterable[Any]]], Iterable[Any]]
-) -> Columnar[Any] | None:
+def joined(parts: Sequence[Sequence[Any]], *, in_turn: bool) -> Columnar[Any] | None:
     """Join the columns of parts that have the same; None if they have different ones, or one has made its values."""
-    held: list[Mapping[str, Sequence[Any]]] = []
-    kinds: set[Any] = set()
-    for part in parts:
-        if not is_columnar(part) or (columns := part.columns) is None:
-            return None
-        held.append(columns)
-        kinds.add((type(part), part.is_whole, *columns))
-    if len(kinds) != 1:
+    if not parts or not is_columnar(parts[0]):
         return None
-    together = {name: list(join([columns[name] for columns in held])) for name in held[0]}
-    first: Any = parts[0]
-    return first.like(together, sum(map(len, parts)))  # type: ignore[no-any-return] # as the first one
+    for part in parts:
+        if not is_columnar(part) or part.columns is None:
+            return None
+    together = parts[0].join(parts, in_turn=in_turn)  # type: ignore[arg-type] # all are, as the loop has seen
+    return together if together is not None and is_columnar(together) else None
+
+
+_LOOKED_AT = 8
+"""The number of elements of a value, and of values of a batch, from which the size is estimated."""
+
+
+def estimated_bytes(values: Sequence[Any]) -> float:
+    """Return the approximate size of a column of values, judging by the first of them."""
+    count = len(values)
+    if not count:
+        return 0.0
+    if is_columnar(values) and values.columns is not None:
+        return values.size()
+    looked = values[:_LOOKED_AT] if count < _LOOKED_AT else (values[0], values[count // 2], values[-1])
+    return sum(map(_weight, looked)) * count / len(looked)
+
+
+def _weight(value: Any) -> float:
+    """Return the approximate size of an object, including its contents."""
+    size = getsizeof(value, 0)
+    inner: Any = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, list | tuple | dict | set | frozenset) or not value:
+        return size
+    looked = [getsizeof(it, 0) for it in islice(inner, _LOOKED_AT)]
+    return size + sum(looked) * len(value) / len(looked)

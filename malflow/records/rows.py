@@ -11,7 +11,7 @@ from typing import Any
 
 from malflow.records.columnar import Columnar, is_columnar, made
 
-__all__ = ["ReadField", "Rows", "SomeFields", "as_rows", "only_fields"]
+__all__ = ["ReadField", "Rows", "SomeFields", "as_rows", "make_dicts", "only_fields"]
 
 
 ReadField = Callable[[Any], Any] | str
@@ -57,8 +57,16 @@ class Rows(Columnar[dict[str, Any]]):
         """Return rows of other columns. They are all fields if these are."""
         return Rows(columns, length, self.is_whole)
 
+    def only(self, names: Sequence[str]) -> Rows:
+        """Return rows of some of the columns.
+
+        Raises:
+            KeyError: if there is no such column.
+        """
+        return Rows({name: self._columns[name] for name in names}, len(self), is_whole=False)
+
     def _make(self, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-        rows = _maker(tuple(columns))(columns.values()) if columns else [{} for _ in range(len(self))]
+        rows = make_dicts(tuple(columns))(columns.values()) if columns else [{} for _ in range(len(self))]
         return rows if self.is_whole else list(map(SomeFields, rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -76,10 +84,9 @@ def only_fields(values: Sequence[Any], fields: Mapping[str, ReadField]) -> Seque
     >>> only_fields([{"town": "Ulm"}], {"people": "people"})
     [{'town': 'Ulm'}]
     """
-    columns = values.columns if type(values) is Rows else None
     try:
-        if columns is not None and all(isinstance(field, str) for field in fields.values()):
-            return Rows({name: columns[name] for name in fields}, len(values), is_whole=False)
+        if is_columnar(values) and values.columns is not None and all(isinstance(it, str) for it in fields.values()):
+            return values.only([*fields])
         whole = made(values)
         if any(isinstance(field, str) for field in fields.values()) and set(map(type, whole)) != {dict}:
             return values
@@ -125,7 +132,7 @@ def as_rows(values: Sequence[Any]) -> Sequence[Any]:
 
 
 @lru_cache(maxsize=256)
-def _maker(names: tuple[str, ...]) -> Callable[[Any], list[dict[str, Any]]]:
+def make_dicts(names: tuple[str, ...]) -> Callable[[Any], list[dict[str, Any]]]:
     """Return a function that creates dicts from columns.
 
     It is generated: a display of a dict takes less than half the time of ``dict(zip(...))``.

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from malflow.errors import OperatorError
 from malflow.operators.debug import watch
 from malflow.records.batch import Batch, concat
+from malflow.records.columnar import estimated_bytes
 from malflow.runtime.spark.tasks import records as shuffle
 from malflow.runtime.spark.tasks.records import ShuffleBuffer, chunks_of
 from malflow.runtime.transport import chunks as packing
-from malflow.runtime.transport.chunks import estimated_bytes
 
 floats = st.floats(allow_nan=False)
 things = st.one_of(

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from fsspec.asyn import AsyncFileSystem
 from pyarrow.fs import LocalFileSystem
 
+from malflow.columns.arrays import is_text
 from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError, digest
-from malflow.connectors.parquet.columns import is_text
 from malflow.connectors.parquet.constant_columns import ConstantColumns
 from malflow.connectors.parquet.int96 import ExactTimes, int96_columns
 from malflow.store import s3

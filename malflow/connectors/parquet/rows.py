@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from malflow.checks import check_choice, check_function, checked_names
-from malflow.connectors.parquet.columns import SharedTexts, is_text
+from malflow.columns import Column, Frame
+from malflow.columns.arrays import UnreadableItem, is_readable, to_python
+from malflow.columns.row_classes import fields_of
 from malflow.errors import GraphError
-from malflow.records.rows import Rows
 from malflow.words import did_you_mean, plural
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
@@ -99,27 +100,29 @@ class RowMaker:
             _check_one(name, schema)
         self._names = list(names)
         self._exact = {name: _in_microseconds(schema.field(name).type) for name in self.reads}
-        self._texts = {name: SharedTexts() for name in self.reads}
-        self._combine = (lambda columns, _: columns[0]) if single else _combiner(options.row, self._names)
+        self._columns = fields_of(options.row, self._names)
+        self._combine = _combiner(options.row, self._names)
 
     def make(self, batch: pa.RecordBatch, indices: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the values and timestamps of a batch, given the indices of its rows.
 
+        Values are a `Frame`, unless a function makes the records: it is called here, once for each.
+
         Raises:
             UnreadableColumn: if Python cannot represent a value, or a timestamp is null.
         """
-        values = self._combine([self._to_python(batch, name) for name in self._names], len(indices))
+        values = self._values(batch)
         timestamp = self._options.timestamp
         if timestamp is None:
             return values, indices
         if not isinstance(timestamp, str):
             return values, [timestamp(value) for value in values]
-        times = self._to_python(batch, timestamp)
         if timestamp in self._constants:
-            has_null = self._constants[timestamp] is None and bool(times)
+            times: Sequence[Any] = [self._constants[timestamp]] * len(indices)
         else:
-            has_null = bool(batch.column(timestamp).null_count)
-        if has_null:
+            times = Column(self._exactly(batch, timestamp))
+            times = times if times.is_sound() else self._to_python(batch, timestamp)
+        if not isinstance(times, Column) and None in times:
             at = indices[times.index(None)]
             raise UnreadableColumn(
                 f"has no timestamp in row {at}: column '{timestamp}' is null there; exclude such rows by "
@@ -127,26 +130,53 @@ class RowMaker:
             )
         return values, times
 
+    def _values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+        if self._columns is None or not all(_is_kept(value) for value in self._constants.values()):
+            return self._combine([self._to_python(batch, name) for name in self._names], batch.num_rows)
+        columns = [self._column(batch, name) for name in self._names]
+        for name, column in zip(self._names, columns, strict=True):
+            if name not in self._constants and not is_readable(column):
+                self._to_python(batch, name)  # it raises the error
+        row = self._options.row
+        return Frame(pa.record_batch(columns, names=self._columns), row)
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        if name not in self._constants:
+            return self._exactly(batch, name)
+        value = pa.array([self._constants[name]])
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows), value)
+
+    def _exactly(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """Return a column with microseconds in place of nanoseconds."""
+        column, exact = batch.column(name), self._exact[name]
+        if exact is None:
+            return column
+        plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+        try:
+            return plain.cast(exact, safe=self._options.nanoseconds == "fail")
+        except pa.ArrowInvalid as error:
+            raise UnreadableColumn(too_fine(name)) from error
+
     def _to_python(self, batch: pa.RecordBatch, name: str) -> list[Any]:
         if name in self._constants:
             return [self._constants[name]] * batch.num_rows
-        column, exact = batch.column(name), self._exact[name]
+        column = self._exactly(batch, name)
         try:
-            if exact is not None:
-                plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
-                column = plain.cast(exact, safe=self._options.nanoseconds == "fail")
-        except pa.ArrowInvalid as error:
-            raise UnreadableColumn(too_fine(name)) from error
-        try:
-            if isinstance(column, pa.DictionaryArray) and is_text(column.type.value_type):
-                return self._texts[name].to_list(column)
-            python: list[Any] = column.to_pylist()
-        except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
+            return to_python(column)
+        except UnreadableItem as error:
             raise UnreadableColumn(
-                f"has a value in column '{name}' ({column.type}) that Python can't hold: {error}; name the columns "
-                "to read in columns="
-            ) from error
-        return python
+                f"has a value in column '{name}' ({column.type}) that Python can't hold: {error.__cause__}; name the "
+                "columns to read in columns="
+            ) from error.__cause__
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether Arrow keeps a value of a folder's name unchanged."""
+    try:
+        (again,) = pa.array([value]).to_pylist()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return type(again) is type(value) and bool(again == value)
 
 
 def too_fine(name: str) -> str:
@@ -168,12 +198,10 @@ def _check_one(name: str, schema: pa.Schema) -> None:
 
 def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Sequence[Any]]:
     """Return a function that builds the records from columns and the number of rows."""
+    if isinstance(row, str):
+        return lambda columns, _: columns[0]
     if not names:
         return lambda _, count: [_call(row) for _ in range(count)]
-    if row is tuple:
-        return lambda columns, _: list(zip(*columns, strict=True))
-    if row is dict:
-        return lambda columns, _: Rows(dict(zip(names, columns, strict=True)))
     return lambda columns, _: [_call(row, *values) for values in zip(*columns, strict=True)]
 
 

@@ -17,6 +17,7 @@ from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import Calls, MessageView, attempt, same_item, without
 from malflow.records.batch import Batch
+from malflow.records.column import is_column, listed
 from malflow.words import error_text, short_repr
 
 __all__ = [
@@ -63,8 +64,9 @@ def checked_timestamps(operator: _NamesRecords, batch: Batch, timestamps: Sequen
             itself, like NaN and NaT; is a datetime in a zone whose offset changes; lacks a zone that others have, or
             the reverse; or has nanoseconds, which the microseconds of a window's bounds would lose.
     """
-    if type(timestamps) is range:
+    if type(timestamps) is range or (is_column(timestamps) and timestamps.is_sound()):
         return timestamps
+    timestamps = listed(timestamps)
     kinds = set(map(type, timestamps))
     if len(kinds) > 1 and len({_kind_of(kind) for kind in kinds} - {None}) > 1:
         raise _of_two_kinds(operator, batch, timestamps)

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from malflow.checks import is_whole_number
 from malflow.errors import check_methods, check_not_deferred, offers
 from malflow.event_time.tick import Tick
-from malflow.records.rows import Rows
+from malflow.records.column import is_column
+from malflow.records.columnar import is_columnar
 from malflow.sources.contract import Rejected, StatefulSourcePartition, poll_until
 from malflow.words import plural
 
@@ -174,4 +175,4 @@ class Reader:
 
 def _counted(column: Sequence[Any]) -> Sequence[Any]:
     """Return a column with iterators that have a length hint, to find a failing record."""
-    return column if type(column) in (list, tuple, range, Rows) else list(column)
+    return column if type(column) in (list, tuple, range) or is_columnar(column) or is_column(column) else list(column)

@@ -18,6 +18,7 @@ from malflow.operators.hosting.parts import PartOperator
 from malflow.operators.hosting.reader import Lags, PickledReader, Reader, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, concat, interleave
+from malflow.records.columnar import is_columnar
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 from malflow.words import error_line, error_text, qualified_name, short_repr
 
@@ -437,7 +438,8 @@ class Source(PartOperator):
 
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
-        return Batch([part] * len(values) if self._keyed else None, values, timestamps)
+        keys = None if not self._keyed else values.constant(part) if is_columnar(values) else [part] * len(values)
+        return Batch(keys, values, timestamps)
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
         """Read the raw record of a dead letter again, and emit it."""

@@ -26,7 +26,7 @@ from malflow.event_time.panes import Panes, fitted, horizon
 from malflow.message import MAX
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET
 from malflow.records.batch import Batch
-from malflow.records.rows import Rows
+from malflow.records.columnar import is_columnar
 from malflow.windows import TimeWindows
 
 __all__ = [
@@ -48,7 +48,7 @@ class Accumulated(tuple[Any]):
 
 def has_accumulated(values: Sequence[Any]) -> bool:
     """Whether a column of values has accumulators among its records."""
-    return type(values) is not Rows and Accumulated in set(map(type, values))
+    return not is_columnar(values) and Accumulated in set(map(type, values))
 
 
 def runs_of(batch: Batch) -> list[tuple[bool, Batch]]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from malflow.operators.debug import verify
 from malflow.records.batch import Batch, concat
-from malflow.records.columnar import is_columnar
+from malflow.records.columnar import estimated_bytes, is_columnar
 from malflow.records.rows import as_rows
 from malflow.runtime.transport.pickling import dump_columns, load_columns
 
-__all__ = ["MOST_BYTES", "Chunk", "ChunkBuffer", "estimated_bytes"]
+__all__ = ["MOST_BYTES", "Chunk", "ChunkBuffer"]
 
 _CHUNK = 4_096
 """The minimum number of records of a full chunk, which fits in the processor's cache."""
 
+_CHUNK_OF_COLUMNS = 65_536
+"""The same of records as columns. They are packed and unpacked together, whatever their number."""
+
+_PACKED = 2
+"""The number of parts of a chunk of records as columns: the columns, and epochs."""
+
 MOST_BYTES: Final = 4 << 20
 """About how many bytes of records are packed into one chunk."""
-
-_LOOKED_AT = 8
-"""The number of elements of a value, and of values of a batch, from which the size is estimated."""
 
 
 class Chunk(NamedTuple):
@@ -44,7 +45,11 @@ class Chunk(NamedTuple):
         Raises:
             NotPicklable: if a record can't be unpickled.
         """
-        return Batch(*load_columns(self.data, operator))
+        found = load_columns(self.data, operator)
+        if len(found) > _PACKED:
+            return Batch(*found)
+        (keys, values, timestamps), epochs = found
+        return Batch(keys, values, timestamps, epochs)
 
 
 class ChunkBuffer:
@@ -88,7 +93,8 @@ class ChunkBuffer:
             self.records += len(batch)
             self._waiting += len(batch)
             self._waiting_bytes += estimated_bytes(batch.values)
-            if self._waiting >= _CHUNK or self._waiting_bytes >= MOST_BYTES:
+            full = _CHUNK if not is_columnar(batch.values) or batch.values.packs_small else _CHUNK_OF_COLUMNS
+            if self._waiting >= full or self._waiting_bytes >= MOST_BYTES:
                 self._pack()
 
     def take(self) -> list[Chunk]:
@@ -115,26 +121,9 @@ class ChunkBuffer:
         self._batches, self._waiting, self._waiting_bytes = [], 0, 0.0
 
 
-def estimated_bytes(values: Sequence[Any]) -> float:
-    """Return the approximate size of a column of values, judging by the first of them."""
-    count = len(values)
-    if not count:
-        return 0.0
-    if is_columnar(values) and (columns := values.columns) is not None:
-        return sum(map(estimated_bytes, columns.values()))
-    looked = values[:_LOOKED_AT] if count < _LOOKED_AT else (values[0], values[count // 2], values[-1])
-    return sum(map(_weight, looked)) * count / len(looked)
-
-
-def _weight(value: Any) -> float:
-    """Return the approximate size of an object, including its contents."""
-    size = getsizeof(value, 0)
-    inner: Any = value.values() if isinstance(value, dict) else value
-    if not isinstance(value, list | tuple | dict | set | frozenset) or not value:
-        return size
-    looked = [getsizeof(it, 0) for it in islice(inner, _LOOKED_AT)]
-    return size + sum(looked) * len(value) / len(looked)
-
-
 def _columns(batch: Batch) -> tuple[Any, ...]:
-    return batch.keys, as_rows(batch.values), batch.timestamps, batch.epochs
+    values = batch.values
+    packed = values.packed(batch.keys, batch.timestamps) if is_columnar(values) else None
+    if packed is not None:
+        return packed, batch.epochs
+    return batch.keys, as_rows(values), batch.timestamps, batch.epochs

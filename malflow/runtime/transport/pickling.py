@@ -287,6 +287,8 @@ def _thing(what: str, thing: object, kind: str) -> str:
 
 
 def _records(columns: Columns) -> Iterable[tuple[Any, Any, Any]]:
+    if len(columns) < len(_FACTS):  # packed as columns
+        return ()
     keys, values, timestamps = columns[:3]
     return zip([None] * len(values) if keys is None else keys, values, timestamps, strict=True)
 

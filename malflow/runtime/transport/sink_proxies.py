@@ -16,7 +16,8 @@ from malflow.message import DataMessage
 from malflow.nodes import SinkNode
 from malflow.operators.hosting.sink import SinkWriter
 from malflow.records.batch import Batch, concat
-from malflow.runtime.transport.chunks import Chunk, estimated_bytes
+from malflow.records.columnar import estimated_bytes
+from malflow.runtime.transport.chunks import Chunk
 from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
 from malflow.sinks.distributed import is_distributed
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow.columns.arrays import UnreadableItem, to_python
 from malflow.connectors.parquet import ArrowSource, ParquetSource
-from malflow.connectors.parquet.columns import SharedTexts
 
 FEW = [*(f"town {number}" for number in range(9)), "", "é😀"]
 
@@ -99,9 +99,9 @@ def test_lists_in_a_dictionary_are_not_shared() -> None:
 def test_text_that_is_not_valid() -> None:
     bad = _unchecked([b"Ulm", b"\xff"])
     column = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1], pa.int8()), bad)
-    assert SharedTexts().to_list(column.slice(0, 2)) == ["Ulm", "Ulm"]
-    with pytest.raises(ValueError, match="utf-8"):
-        SharedTexts().to_list(column)
+    assert to_python(column.slice(0, 2)) == ["Ulm", "Ulm"]
+    with pytest.raises(UnreadableItem, match="utf-8"):
+        to_python(column)
 
 
 def _unchecked(texts: list[bytes]) -> pa.Array:
