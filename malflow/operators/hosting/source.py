@@ -177,7 +177,7 @@ class Source(PartOperator):
             self._call(part, self._readers[part].set_clock, tick)
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
-        """Poll each part once, or only the next one in order; emit the epoch `MAX` if the run ends."""
+        """Poll each part, or only the next one in order; emit the epoch `MAX` if the run ends."""
         del edges
         self.polled_parts = self.live_parts
         if self.final:
@@ -189,6 +189,8 @@ class Source(PartOperator):
         if not self.pauses:
             limit = self._limit_of_part(1 if self._in_turn else len(parts) or 1)
             polled = self._poll_in_turn(limit) if self._in_turn else {part: self._poll(part, limit) for part in parts}
+            if len(parts) > 1 and not self._in_turn:
+                self._poll_rest(polled, limit)
         self.polled = 0 if self.guard is None else sum(self._reject(part, self.guard) for part in polled)
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         if polled:
@@ -435,6 +437,29 @@ class Source(PartOperator):
                 limit -= len(more)
         self.asked_parts = [*polled]
         return polled
+
+    def _poll_rest(self, polled: dict[Any, Batch], limit: int) -> None:
+        """Poll the parts again that gave all that they were asked for, while quiet parts leave them some of the tick.
+
+        Args:
+            polled: the records of each part so far.
+            limit: the limit that each part had.
+        """
+        rest = min(self._limit, self.most) - sum(map(len, polled.values()))
+        if rest < _SMALLEST_POLL:
+            return
+        full = [part for part, batch in polled.items() if len(batch) >= limit]
+        while full and (share := rest // len(full)) >= _SMALLEST_POLL:
+            again, full = full, []
+            for part in again:
+                if self._call(part, self._readers[part].is_finished):
+                    continue
+                more = self._poll(part, share)
+                if len(more):
+                    polled[part] = concat([polled[part], more])
+                    rest -= len(more)
+                if len(more) >= share:
+                    full.append(part)
 
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
