@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Any, Protocol, TypeVar, assert_never
 
+from malflow.diagnostics import is_of_malflow
 from malflow.engine.parts.places import PartPlaces, Parts
 from malflow.engine.plan import Program, Stage, Step, keys_of_given
 from malflow.engine.reports import Facts
@@ -48,6 +51,8 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
+_log = logging.getLogger("malflow.runtime")
 
 Outputs = dict[int, list[list[Batch]]]
 """The batches for each worker, by the number of the output channel."""
@@ -356,6 +361,7 @@ def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R]
 
     Raises:
         OperatorError: if user code fails, unless malflow has already raised an error for it.
+        SystemExit: if user code asks for the end of the process; a line of the log names the operator.
     """
     try:
         return act(*arguments)
@@ -363,3 +369,13 @@ def act_for(operator: Operator, kind: type[BaseException], act: Callable[..., R]
         raise
     except kind as error:
         raise operator.error(error) from error
+    except SystemExit as error:
+        _log_exit(operator, error)
+        raise
+
+
+def _log_exit(operator: Operator, error: SystemExit) -> None:
+    """Name the operator that ends the process, unless a signal ends it."""
+    frames = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+    if not is_of_malflow(frames[-1]):
+        _log.warning("The process ends, as user code asks for it: %s", operator.error(error))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import SingleIteratorSource, StatefulSource
@@ -142,6 +142,20 @@ def test_parts_in_another_order_and_parts_left_out_for_a_while(any_parallelism: 
         any_parallelism(counted(source, out), store, parallelism=workers).execute()
     assert kept_states(store, "count") == PARTS
     assert max(Counter(out.values).values()) == 1
+
+
+@pytest.mark.parametrize("listed", [None, 3])
+def test_a_source_that_lists_nothing_is_named(listed: Any) -> None:
+    class Listless(ScriptedSource):
+        def list_parts(self) -> Any:
+            return listed
+
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("empty", StatefulSource(Listless({}))).sink("out", VecSink())
+
+    expected = rf"'empty' failed: list_parts\(\) must return the parts of the source, .* list of str; got {listed}"
+    with pytest.raises(OperatorError, match=expected):
+        SingleThreadRuntime(build).execute()
 
 
 def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any) -> None:

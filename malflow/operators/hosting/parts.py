@@ -138,11 +138,12 @@ def list_parts(
         again: whether a run that listed them before looks for new ones.
 
     Raises:
-        OperatorError: if the source fails, a part can't be used as a key, or one is listed twice.
+        OperatorError: if the source fails or returns no list, a part can't be used as a key, or one is listed twice.
     """
     try:
         listed = getattr(source.impl, "list_again", source.impl.list_parts) if again else source.impl.list_parts
-        parts = list(listed())
+        found = listed()
+        parts = list(found if (is_list := isinstance(found, Iterable)) else ())
         for part in parts:
             check_key(part)
         twice = [part for part, count in Counter(parts).items() if count > 1] if len(set(parts)) < len(parts) else []
@@ -150,6 +151,9 @@ def list_parts(
         raise
     except Exception as error:
         raise operator_error(operator_name, error, None, source.impl) from error
+    if not is_list:
+        reason = f"list_parts() must return the parts of the source, such as a list of str; got {short_repr(found)}"
+        raise operator_error(operator_name, reason, None, source.impl)
     if twice:
         raise operator_error(operator_name, f"it lists part {short_repr(twice[0])} more than once", None, source.impl)
     return parts
