@@ -18,6 +18,7 @@ from malflow import (
     MultiProcessRuntime,
     RestartPolicy,
     SingleThreadRuntime,
+    SparkRuntime,
     StreamProvider,
     Why,
     agg,
@@ -247,8 +248,15 @@ def slowly(number: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "with_spark", [False, pytest.param(True, marks=[pytest.mark.spark, pytest.mark.nightly])], ids=["processes", "spark"]
+)
 def test_a_part_of_a_busy_worker_moves_to_an_idle_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
+    store: FsspecBackend,
+    with_spark: bool,
 ) -> None:
     caplog.set_level("INFO", "malflow")
     for module, name, seconds in (
@@ -265,19 +273,27 @@ def test_a_part_of_a_busy_worker_moves_to_an_idle_one(
         stream.stateful_map("in order", next_of, int).sink("out", VecSink())
 
     events = Events()
-    handle = MultiProcessRuntime(build, processes=2, parallelism=2, listeners=[events]).start()
+    how: dict[str, Any] = {"parallelism": 2, "listeners": [events]}
+    if with_spark:
+        runtime: Any = SparkRuntime(build, store, spark=request.getfixturevalue("spark"), **how)
+    else:
+        runtime = MultiProcessRuntime(build, store, processes=2, **how)
+    handle = runtime.start()
     wait_until(lambda: bool(events.of(PartsMoved)), SECONDS)
     (move,) = events.of(PartsMoved)
     assert (move.source, move.before, move.after) == ("parts", 0, 1)
     assert move.parts[0].startswith("busy")
     assert re.search(r"part 'busy.*' of source 'parts' moved from worker 0 to worker 1: worker 0 was busy", caplog.text)
     tick = handle.progress.tick
-    wait_until(lambda: handle.progress.tick > tick + 30, SECONDS)
+    more = 8 if with_spark else 30
+    wait_until(lambda: handle.progress.tick > tick + more, SECONDS)
     handle.stop()
     assert handle.await_termination(SECONDS)
     assert len(events.of(PartsMoved)) == 1, "the loads are even now"
     places = {part: it.worker for part, it in handle.progress.parts["parts"].items()}
     assert {places["busy"], places["busy too"]} == {0, 1}
+    read = {part: it.records for part, it in handle.progress.parts["parts"].items() if it.records}
+    assert kept_states(store, "in order") == read
 
 
 @pytest.mark.slow
