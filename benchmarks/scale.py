@@ -37,7 +37,7 @@ _FEW = 2_000
 _SIZES = [(10, 4), (100, 4), (300, 4), (1_000, 2), (1_000, 4)]
 
 _SECTIONS = ["routes", "driver", "ticks", "places", "restores", "losses", "partial", "sinks", "keys", "deals"]
-_SECTIONS += ["hand_outs"]
+_SECTIONS += ["hand_outs", "moves"]
 
 _MEASURES = {
     "driver": "driver.measure_driver",
@@ -54,6 +54,7 @@ _MEASURES = {
     "deal": "deals.measure_deal",
     "hand_out": "hand_outs.measure_hand_out",
     "million": "hand_outs.measure_million",
+    "move": "moves.measure_move",
 }
 """The functions that child processes call; some need Spark, or a peer."""
 
@@ -98,6 +99,7 @@ def main() -> None:
         "keys": _print_keys,
         "deals": _print_deals,
         "hand_outs": _print_hand_outs,
+        "moves": _print_moves,
     }
     for name in options.only.split(","):
         sections[name]()
@@ -181,6 +183,17 @@ def _print_hand_outs() -> None:
     print_table(["", *_WAYS], rows)
     print("\na million parts, 100 workers, seconds")
     print_table(["", "s"], [[name, f"{found:.2f}"] for name, found in _child("million", 1_000_000, 100).items()])
+
+
+def _print_moves() -> None:
+    print("\nthe time of a tick before and after parts move, as a multiple of the least: medians of 20, and the worst")
+    rows = []
+    for parts, workers in ((8, 2), (16, 4), (64, 4), (64, 16), (1_000, 100)):
+        found = _child("move", parts, workers, 20, 1.5)
+        cells = (f"{found[it]:.2f}, {found[f'{it}, worst']:.2f}" for it in ("before", "after"))
+        moves = f"{found['moves']:.0f}, {found['most moves']:.0f}"
+        rows.append([f"{parts:,} parts, {workers:,} workers", *cells, moves])
+    print_table(["", "before", "after", "moves"], rows)
 
 
 def _print_driver(rounds: int, most: int, ticks: int) -> None:

@@ -249,7 +249,9 @@ def slowly(number: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "with_spark", [False, pytest.param(True, marks=[pytest.mark.spark, pytest.mark.nightly])], ids=["processes", "spark"]
+    "with_spark",
+    [False, pytest.param(True, marks=[pytest.mark.spark, pytest.mark.nightly])],
+    ids=["processes", "spark"],
 )
 def test_a_part_of_a_busy_worker_moves_to_an_idle_one(
     monkeypatch: pytest.MonkeyPatch,
