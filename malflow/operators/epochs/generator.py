@@ -19,6 +19,7 @@ from malflow.operators.epochs.timestamps import check_epoch, checked_timestamps,
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import OperatorTime, Reached
 from malflow.records.batch import Batch
+from malflow.records.column import is_column
 from malflow.states.keyed import Delta, KeyedState
 
 __all__ = ["ANSWERED", "LATE", "SILENCE", "GenerateEpochs", "Late", "Marks", "Row"]
@@ -179,6 +180,8 @@ class GenerateEpochs(Operator):
             timestamps = checked_timestamps(self, batch, batch.timestamps)
             if timestamps is not batch.timestamps:
                 batch = Batch(batch.keys, batch.values, timestamps, batch.epochs)
+        if is_column(batch.timestamps) and (found := self._by_column(batch)) is not None:
+            return found
         skips = self._may_skip(batch)
         rest = iter(batch.timestamps if skips else batch.values)
         try:
@@ -198,6 +201,40 @@ class GenerateEpochs(Operator):
         for index in late:
             on_time[index] = False
         return marked.select(on_time), marked.select([not flag for flag in on_time])
+
+    def _by_column(self, batch: Batch) -> Sequence[Batch] | None:
+        """Process timestamps that are a column of whole numbers as one; None if they are not."""
+        from malflow.columns.epochs import stamps_of  # noqa: PLC0415 - only the extra has it
+
+        if not isinstance(self.callback, LimitedOutOfOrderness) or self.context.debug or self._floors is not None:
+            return None
+        stamps = stamps_of(batch, self.callback.bound, self._every)
+        if stamps is None or not self._fits(stamps, batch):
+            return None
+        done = 0
+        for end, arrived in (*batch.epochs, (len(batch), None)):
+            self._skip_column(stamps, batch, done, end)
+            done = end
+            if arrived is not None:
+                self._receive(end, arrived, stamps.marks)
+        marked = Batch(batch.keys, batch.values, batch.timestamps, stamps.marks)
+        late = stamps.count_late()
+        if not late:
+            return marked, Batch(None, (), (), [(0, epoch) for _, epoch in stamps.marks])
+        self._late += late
+        if self._lateness is None or stamps.lateness > self._lateness:
+            self._lateness = stamps.lateness
+        return marked.select(stamps.on_time), marked.select(stamps.late)
+
+    def _fits(self, stamps: Any, batch: Batch) -> bool:
+        """Whether the epochs so far, and those that arrive, have the type of the timestamps."""
+        known = [self._previous, *(epoch for at, epoch in batch.epochs if epoch is not MAX or at < len(batch))]
+        return all(epoch is None or stamps.number_of(epoch) is not None for epoch in known)
+
+    def _skip_column(self, stamps: Any, batch: Batch, start: int, stop: int) -> None:
+        """Find the records that are late or move the epoch, between two incoming epochs."""
+        del batch
+        self._previous = stamps.walk(start, stop, self._previous)
 
     def _may_skip(self, batch: Batch) -> bool:
         """Whether the records need no loop over single records.

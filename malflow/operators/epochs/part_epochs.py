@@ -329,6 +329,29 @@ class GeneratePartEpochs(GenerateEpochs):
         else:
             self._move_seldom(batch, rest, size, late, epochs)
 
+    def _fits(self, stamps: Any, batch: Batch) -> bool:
+        """Whether all epochs have the type of the timestamps, and the parts of the batch are few."""
+        from malflow.columns.epochs import are_few  # noqa: PLC0415 - only the extra has it
+
+        known = self._by_part.values()
+        return (
+            super()._fits(stamps, batch)
+            and (self._is_of_one_part or are_few(batch.keys))
+            and all(epoch is None or stamps.number_of(epoch) is not None for epoch in known)
+        )
+
+    def _skip_column(self, stamps: Any, batch: Batch, start: int, stop: int) -> None:
+        if self._is_of_one_part:
+            super()._skip_column(stamps, batch, start, stop)
+            self._follow(self._holding[0])
+            return
+        self._previous, reached = stamps.walk_parts(
+            batch.keys, start, stop, self._previous, by_part=self._by_part, holding=self._holding
+        )
+        self._by_part.update(reached)
+        self._moved.update(reached)
+        self._unread.difference_update(reached)
+
     def _move_often(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
         """Find the records that are late or move an epoch, as most do here."""
         bound, by_part, previous = self.callback.bound, self._by_part, self._previous
