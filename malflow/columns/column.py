@@ -76,6 +76,10 @@ class Column(BaseColumn):
             self._list = numbers.tolist() if is_plain and numbers is not None else to_python(self.array)
         return self._list
 
+    def distinct(self) -> list[Any]:
+        """Return the distinct items, and perhaps some more of the same types."""
+        return to_python(self.encoded().dictionary)
+
     def kinds(self) -> set[type]:
         """Return the Python types of the items."""
         kind = self._kind.value_type if pa.types.is_dictionary(self._kind) else self._kind
@@ -164,6 +168,10 @@ class Constant(BaseColumn):
     def tolist(self) -> list[Any]:
         """Return a list of the value."""
         return [self.value] * self._length
+
+    def distinct(self) -> list[Any]:
+        """Return the value."""
+        return [self.value]
 
     def kinds(self) -> set[type]:
         """Return the type of the value."""

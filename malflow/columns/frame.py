@@ -62,6 +62,11 @@ class Frame(Columnar[Any]):
         self.is_whole = is_whole
 
     @property
+    def stays_columns(self) -> bool:  # type: ignore[override] # until the rows are made
+        """Whether the rows have not been made."""
+        return self._batch is not None
+
+    @property
     def batch(self) -> pa.RecordBatch | None:
         """The columns as a record batch, not to be written to; None if the rows have been made."""
         return self._batch

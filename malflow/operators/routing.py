@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ from malflow.partitioners import (
     slot_owners,
 )
 from malflow.records.batch import Batch, concat, interleave
+from malflow.records.column import is_column
 from malflow.records.columnar import is_columnar
 from malflow.records.rows import ReadField, only_fields
 from malflow.states.keyed import Delta, KeyedState
@@ -149,11 +151,14 @@ class Router:
         self._alone = len(workers) == 1 and partitioner is rendezvous_select
         self._routes = _routes_of(exchange, partitioner, workers)
         self.hot = HotKeys(len(workers))
+        self._columns: Any = None  # the routes of columns, from the first one on
 
     def route(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
         """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
+        if is_column(batch.keys) and len(batch) and stays_columns(batch):
+            return self._route_columns(batch)
         chosen = self._chosen(batch)
         if batch.keys is not None:
             self.hot.note(batch.keys, chosen)
@@ -166,6 +171,24 @@ class Router:
         for index, worker in enumerate(chosen):
             add[worker](index)
         return [(worker, part) for worker in self._workers if (part := _share(batch, indices[worker]))]
+
+    def _route_columns(self, batch: Batch) -> Iterable[tuple[int, Batch]]:
+        """Do the same for columns."""
+        from malflow.columns.routes import Routes, Unroutable, split  # noqa: PLC0415 - only the extra has it
+
+        if self._columns is None:
+            self._columns = Routes()
+        keys: Any = batch.keys
+        try:
+            chosen: Any = self._columns.of(keys, self._routes.finder(keys.distinct()))
+        except Unroutable as error:
+            record = (keys[error.at], batch.values[error.at], batch.timestamps[error.at])
+            why = error.__cause__ or error
+            raise operator_error(self._operator_name, why, record, self._routes.partitioner) from why
+        self.hot.note(keys, chosen)
+        if self._fields is not None:
+            batch = batch.with_values(only_fields(batch.values, self._fields))
+        return split(batch, chosen, self._workers)
 
     def _selected(self, batch: Batch, chosen: bytes) -> list[tuple[int, Batch]]:
         """Return the records of each of a few workers: a mask for each is cheaper than the places of its records."""
@@ -342,10 +365,24 @@ class Merge(Operator):
         if alone is not None:
             return self._frontiers.pass_unchanged(alone, edges[alone])
         if any(batch.epochs for batches in edges for batch in batches):
+            if all(stays_columns(batch) for batches in edges for batch in batches):
+                return self._merge_columns(edges)
             return (concat([batch for _, batch in self._frontiers.by_frontier(edges)]),)
         if not self._in_turn:
             return [batch for batches in edges for batch in batches]
         return (interleave([concat(batches) for batches in edges if batches]),)
+
+    def _merge_columns(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Batch]:
+        from malflow.columns.merging import merged  # noqa: PLC0415 - only the extra has it
+
+        first = [*accumulate(map(len, edges), initial=0)]
+        runs = ((first[edge] + number, *run) for edge, number, *run in self._frontiers.runs(edges))
+        return merged([batch for batches in edges for batch in batches], runs)
+
+
+def stays_columns(batch: Batch) -> bool:
+    """Whether the values of a batch are columns that stay such, or there are none."""
+    return not len(batch) or (is_columnar(batch.values) and batch.values.stays_columns)
 
 
 def _share(batch: Batch, indices: list[int]) -> Batch:

@@ -80,6 +80,10 @@ class Batch:
         keys = None if self.keys is None else picked(self.keys, indices)
         return Batch(keys, values, picked(self.timestamps, indices))
 
+    def without_epochs(self) -> Batch:
+        """Return the records alone."""
+        return Batch(self.keys, self.values, self.timestamps) if self.epochs else self
+
     def part(self, start: int, stop: int) -> Batch:
         """Return the records from `start` up to `stop`, without epochs."""
         keys = None if self.keys is None else self.keys[start:stop]

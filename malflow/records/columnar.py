@@ -68,6 +68,14 @@ class Columnar(Sequence[E]):
         """All columns by name; None if the values have been made."""
         return self._columns if self._values is None else None
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether the values have not been made: the columns are there."""
+        return self._values is None
+
+    stays_columns = False
+    """Whether batches of this kind are routed and merged as columns."""
+
     def made(self) -> list[E]:
         """Return the values."""
         if self._values is None:

@@ -156,23 +156,45 @@ class Frontiers:
 
     def by_frontier(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Batch]]:
         """Yield pieces of the batches with their edge, always from the edge with the lowest epoch."""
-        segments = {
-            edge: (segment for batch in batches for segment in batch.segments())
+        for edge, number, start, stop, epoch in self.runs(edges):
+            if stop > start:
+                yield edge, edges[edge][number].part(start, stop)
+            if epoch is not None:
+                yield edge, Batch(None, (), (), ((0, epoch),))
+
+    def runs(self, edges: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, int, int, int, Any]]:
+        """Yield runs of records in order, always from the edge with the lowest epoch.
+
+        A run is the edge, the number of its batch, the first of its records and the one after the last, and the merged
+        epoch that follows them, or None.
+        """
+        waiting = {
+            edge: ((number, *run) for number, batch in enumerate(batches) for run in _runs_of(batch))
             for edge, batches in enumerate(edges)
             if batches
         }
-        while segments:
-            edge = min(segments, key=self._epochs.__getitem__)
-            segment = next(segments[edge], None)
-            if segment is None:
-                del segments[edge]
+        while waiting:
+            edge = min(waiting, key=self._epochs.__getitem__)
+            run = next(waiting[edge], None)
+            if run is None:
+                del waiting[edge]
                 continue
-            records, epochs = segment
-            yield edge, records
-            for epoch in epochs:
+            number, start, stop, epoch = run
+            merged = None
+            if epoch is not None:
                 self._epochs[edge] = max(self._epochs[edge], epoch)
-                for batch in self.catch_up():
-                    yield edge, batch
+                merged = next((batch.epochs[0][1] for batch in self.catch_up()), None)
+            yield edge, number, start, stop, merged
+
+
+def _runs_of(batch: Batch) -> Iterator[tuple[int, int, Any]]:
+    """Yield the bounds of each run of records, with the epoch that ends it; None if the batch ends it."""
+    start = 0
+    for position, epoch in batch.epochs:
+        yield start, position, epoch
+        start = position
+    if start < len(batch.values):
+        yield start, len(batch.values), None
 
 
 Past = Sequence[tuple[Any, ...]]
