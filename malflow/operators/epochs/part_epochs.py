@@ -355,14 +355,27 @@ class GeneratePartEpochs(GenerateEpochs):
     def _move_often(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
         """Find the records that are late or move an epoch, as most do here."""
         bound, by_part, previous = self.callback.bound, self._by_part, self._previous
+        heap, holding, note_moved = self._heap, self._holding, self._moved.add
         stamped = zip(batch.key_column(), rest, strict=False)
         for position, (part, stamp) in enumerate(stamped, size - length_hint(rest) + 1):
             own = by_part.get(part)
             if (own is not None and not stamp > own) or (previous is not None and not stamp > previous):
                 late[position - 1] = self._low(part)
             epoch = stamp - bound
-            if own is None or epoch > own:
-                previous = self._move(part, own, epoch, position, epochs)
+            if own is None or previous is None or not heap:
+                if own is None or epoch > own:
+                    previous = self._move(part, own, epoch, position, epochs)
+            elif epoch > own:  # as in _move, without its three calls a record
+                note_moved(part)
+                by_part[part] = epoch
+                if own <= previous and not self._unread:
+                    least, index = heap[0]
+                    while (now := by_part[holding[index]]) > least:
+                        heapreplace(heap, (now, index))
+                        least, index = heap[0]
+                    if least > previous:
+                        previous = self._previous = least
+                        epochs.append((position, least))
 
     def _move_seldom(self, batch: Batch, rest: Iterator[Any], size: int, late: Late, epochs: Marks) -> None:
         """Find the records that are late or move an epoch to the next multiple.

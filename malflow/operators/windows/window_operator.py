@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from malflow.errors import OperatorError
@@ -19,6 +21,8 @@ __all__ = [
     "KeptWindows",
     "WindowOperator",
 ]
+
+_epoch = itemgetter(1)
 
 
 class WindowOperator(Operator):
@@ -81,18 +85,20 @@ class WindowOperator(Operator):
         """Add the records to their windows, and emit the results of the windows that the epochs close."""
         outputs = self.new_outputs()
         results = outputs[0]
-        passed: list[tuple[int, Any]] = []
-        done = 0
-        for position, epoch in batch.epochs:
-            if epoch is not MAX and self._horizon is not None and epoch < self._horizon:
-                passed.append((position, epoch))
-                continue
+        epochs, at, done = batch.epochs, 0, 0
+        passed: Sequence[tuple[int, Any]] = ()
+        while at < len(epochs):
+            closing = at if self._horizon is None else bisect_left(epochs, self._horizon, at, key=_epoch)
+            passed = epochs[at:closing]
+            if closing == len(epochs):
+                break
+            position, epoch = epochs[closing]
             self._take(batch, done, position)
             done = position
             _mark(outputs, passed)
-            passed.clear()
             self._reach(epoch, results)
             _mark(outputs, ((position, epoch),))
+            at, passed = closing + 1, ()
         self._take(batch, done, len(batch))
         if passed:
             self.reached.advance(passed[-1][1])
