@@ -68,8 +68,8 @@ class Batch:
         keys = None if self.keys is None else selected(self.keys, mask)
         epochs: Sequence[tuple[int, Any]] = ()
         if self.epochs:
-            kept = [0, *accumulate(map(bool, mask))]
-            epochs = [(kept[position], epoch) for position, epoch in self.epochs]
+            kept = _kept_before(self.epochs, mask)
+            epochs = [(before, epoch) for before, (_, epoch) in zip(kept, self.epochs, strict=True)]
         return Batch(keys, values, selected(self.timestamps, mask), epochs)
 
     def take(self, indices: Sequence[int]) -> Batch:
@@ -105,6 +105,19 @@ class Batch:
             start = position
         if start < len(self.values):
             yield self.part(start, len(self.values)), ()
+
+
+_RARE = 4
+"""The records for each epoch from which a call for each epoch is cheaper than a look at each flag."""
+
+
+def _kept_before(epochs: Sequence[tuple[int, Any]], mask: Sequence[Any]) -> Iterable[int]:
+    """Return the number of true flags before each epoch; the flags of a mask of bytes are zeros and ones."""
+    positions = [position for position, _ in epochs]
+    if type(mask) is bytes and _RARE * len(positions) < len(mask):
+        return accumulate(map(mask.count, repeat(1), [0, *positions], positions))
+    counted = [0, *accumulate(map(bool, mask))]
+    return map(counted.__getitem__, positions)
 
 
 def concat(batches: Sequence[Batch]) -> Batch:

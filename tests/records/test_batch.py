@@ -48,6 +48,14 @@ def test_select_keeps_epochs_in_their_place(items: list[Any], limit: int) -> Non
     assert flow_of(kept) == [item for item in items if not isinstance(item, tuple) or item[1] < limit]
 
 
+@given(st.lists(st.booleans(), max_size=60), st.lists(st.integers(0, 60), max_size=60))
+def test_a_mask_of_bytes_selects_as_one_of_flags(flags: list[bool], drawn: list[int]) -> None:
+    values = list(range(len(flags)))
+    epochs = [(at, number) for number, at in enumerate(sorted(at for at in drawn if at <= len(flags)))]
+    batch = Batch(values, values, values, epochs)
+    assert flow_of(batch.select(bytes(flags))) == flow_of(batch.select(flags))
+
+
 @given(st.lists(events, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_concat_puts_flows_one_after_the_other(flows: list[list[Any]], keyed: list[bool]) -> None:
     batches = [batch_of(items, keyed=flag) for items, flag in zip(flows, keyed, strict=False)]
