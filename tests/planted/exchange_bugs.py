@@ -201,6 +201,22 @@ EXCHANGE_BUGS = [
         (_PACING,),
     ),
     Bug(
+        "parts with records wait while others have fewer than their share",
+        "each part has its limit",
+        "operators/hosting/source.py",
+        "        while full and (share := rest // len(full)) >= _SMALLEST_POLL:\n",
+        "        while full and (share := rest // len(full)) > BATCH_SIZE:\n",
+        ("tests/operators/hosting/test_shared_polls.py",),
+    ),
+    Bug(
+        "the error of a damaged file comes before the lines ahead of it",
+        "lines are read ahead",
+        "connectors/files/lines.py",
+        "            self._damage = damage\n",
+        "            raise damage\n",
+        ("tests/connectors/files/test_source.py::test_lines_before_damage_are_read_before_its_error",),
+    ),
+    Bug(
         "texts that are not JSON are, with their neighbours",
         "joined by a comma",
         "connectors/json_values.py",

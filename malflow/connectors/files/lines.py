@@ -39,6 +39,10 @@ __all__ = [
 CHUNK = 1 << 18
 """The size of a block in bytes: a few thousand lines, which stay in the CPU cache while they are split."""
 
+_AHEAD = 4
+"""The blocks that a poll may read ahead, so that it need not end with a block. Each open file holds so many, at most:
+lines of 128 bytes fill the largest poll."""
+
 REMOTE_BLOCK = 1 << 22
 """The number of bytes per request to an object store; each open file holds one such block in memory."""
 
@@ -106,6 +110,8 @@ class LineBuffer:
         self._split = split
         self._read_head = read_head or self._read_first
         self._blocks: deque[_Block] = deque()
+        self._is_at_end = False
+        self._damage: InputFileError | None = None
         self._start = LinePosition()
         self._tail = b""
         self._head = self._before = b""  # start of the file, and bytes before `_start`, for the digest
@@ -164,6 +170,19 @@ class LineBuffer:
             if not self._fill():
                 return False
         return True
+
+    def read_ahead(self, count: int) -> None:
+        """Buffer `count` lines to consume, unless they are long; `has` raises an error after the lines before it."""
+        try:
+            while len(self.lines) - self.next < count and len(self._blocks) < _AHEAD and not self._is_at_end:
+                self._is_at_end = not self._fill()
+        except InputFileError as damage:
+            self._damage = damage
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether `read_ahead` has reached the end of the file, and all lines are consumed."""
+        return self._is_at_end and self.next >= len(self.lines)
 
     def ahead(self, at: int) -> Iterator[str]:
         """Iterate over the lines from `at` to the end of the file, without consuming them."""
@@ -244,6 +263,8 @@ class LineBuffer:
             at = end
 
     def _fill(self) -> bool:
+        if self._damage is not None:
+            raise self._damage
         raw = self._read_block()
         if not raw:
             return False

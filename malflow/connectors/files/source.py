@@ -285,12 +285,18 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             return (), ()
         before = len(self._rejected)
         while lines.has(lines.next):
+            lines.read_ahead(limit)
             values, timestamps = self._parse(lines, limit) or self._parse_one_by_one(lines, limit)
             if values or len(self._rejected) > before:
+                if lines.is_used_up:
+                    self._finish()
                 return values, timestamps
+        self._finish()
+        return (), ()
+
+    def _finish(self) -> None:
         self._finished = True
         self.suspend()
-        return (), ()
 
     def _parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], range] | None:
         parsed = self._parser.parse(lines, limit)

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from malflow import GraphError, MissingDependency, OperatorError, SingleThreadRuntime
-from malflow.connectors.files.lines import LinePosition
+from malflow.connectors.files.lines import CHUNK, LinePosition
 from malflow.connectors.files.sinks import UnwritableValue
 from malflow.sinks import TextFileSink, VecSink
 from malflow.sources import BadRecord, CsvSource, InputFileError, JsonLinesSource, StatefulSource, TextFileSource
@@ -313,6 +313,38 @@ def test_a_damaged_gzip_file_is_an_error_that_names_it(tmp_path: Path, damage: s
     path.write_bytes(gzip.compress(b"one\ntwo\n")[damage])
     with pytest.raises(InputFileError, match=r"file\.gz' cannot be decompressed"):
         drain(TextFileSource(path))
+
+
+def test_lines_before_damage_are_read_before_its_error(tmp_path: Path) -> None:
+    lines = [f"{number:032}" for number in range(2 * CHUNK // 32)]
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode())[:-6])
+    partition = TextFileSource(path).build_part(str(path), None)
+    values, _ = partition.poll_batch(len(lines))
+    assert len(values) > CHUNK // 64
+    assert values == lines[: len(values)]
+    with pytest.raises(InputFileError, match="cannot be decompressed"):
+        values += list(iter(partition.poll, None))
+
+
+def test_a_poll_of_short_lines_is_full_and_the_last_one_ends_the_file(tmp_path: Path) -> None:
+    lines = [f"line {number:06}" for number in range(60_000)]
+    path = file_of(tmp_path, "\n".join(lines).encode())
+    partition = TextFileSource(path).build_part(str(path), None)
+    polls = []
+    while not partition.is_finished():
+        polls.append(partition.poll_batch(8_192)[0])
+    assert [*map(len, polls)] == [8_192] * 7 + [60_000 - 7 * 8_192]
+    assert [line for poll in polls for line in poll] == lines
+
+
+def test_a_poll_of_long_lines_reads_no_more_than_a_megabyte_ahead(tmp_path: Path) -> None:
+    path = file_of(tmp_path, (b"x" * (CHUNK // 2 - 1) + b"\n") * 40)
+    partition = TextFileSource(path).build_part(str(path), None)
+    polls = []
+    while not partition.is_finished():
+        polls.append(len(partition.poll_batch(8_192)[0]))
+    assert (max(polls), sum(polls)) == (8, 40)
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
