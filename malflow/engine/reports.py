@@ -43,6 +43,7 @@ class Facts(NamedTuple):
         calls: the greatest number of simultaneous calls to an external system.
         polls: how often a source was asked for records.
         saturated: how often a poll returned as many as it asked for, so that more are probably waiting.
+        made: the number of records that came as columns and became objects while it ran.
     """
 
     busy: int = 0
@@ -51,6 +52,7 @@ class Facts(NamedTuple):
     calls: int = 0
     polls: int = 0
     saturated: int = 0
+    made: int = 0
 
     def plus(self, other: Facts) -> Facts:
         """Return the combined facts of both."""
@@ -61,6 +63,7 @@ class Facts(NamedTuple):
             max(self.calls, other.calls),
             self.polls + other.polls,
             self.saturated + other.saturated,
+            self.made + other.made,
         )
 
 
@@ -158,6 +161,7 @@ class OperatorFacts:
         calls: the greatest number of simultaneous calls of a worker in the last report with records.
         polls: the polls of a source.
         saturated: the polls that returned as many records as they asked for.
+        made: the records that came as columns and became objects while it ran.
         taken_by_worker: the records that each worker received since the number of workers last changed.
         busy_by_worker: the seconds in which each worker was busy since then.
     """
@@ -168,6 +172,7 @@ class OperatorFacts:
     calls: int
     polls: int
     saturated: int
+    made: int
     taken_by_worker: Sequence[int]
     busy_by_worker: Sequence[float]
 
@@ -189,6 +194,7 @@ class RunSums:
         self._batches: Counter[str] = Counter()
         self._polls: Counter[str] = Counter()
         self._saturated: Counter[str] = Counter()
+        self._made: Counter[str] = Counter()
         self._last: Sequence[dict[str, Facts]] = ()
         self._taken: Sequence[dict[str, int]] = ()
         self._busy: Sequence[dict[str, int]] = ()
@@ -233,6 +239,8 @@ class RunSums:
             if facts.batches:
                 batches[name] += facts.batches
                 last[name] = facts
+            if facts.made:
+                self._made[name] += facts.made
             if facts.polls:
                 self._polls[name] += facts.polls
                 self._saturated[name] += facts.saturated
@@ -249,6 +257,7 @@ class RunSums:
             calls=max((it.calls for it in last), default=0),
             polls=self._polls[name],
             saturated=self._saturated[name],
+            made=self._made[name],
             taken_by_worker=taken if len(taken) > 1 else [self.counts[name]],
             busy_by_worker=[_NANOSECOND * it for it in busy],
         )

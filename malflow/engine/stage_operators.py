@@ -187,6 +187,7 @@ class Active:
         busy: the nanoseconds that the operator was busy since its facts were last taken.
         batches: the number of non-empty batches since then.
         largest: the number of records in the largest of them.
+        made: the number of records that came as columns and became objects since then.
     """
 
     node: Node
@@ -200,6 +201,7 @@ class Active:
     busy: int = 0
     batches: int = 0
     largest: int = 0
+    made: int = 0
 
     def count_taken(self) -> int:
         """Return the number of records in the input, and count its batches."""
@@ -231,8 +233,8 @@ class Active:
     def take_facts(self) -> Facts:
         """Return the facts since the last call, except those about polls."""
         batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
-        facts = Facts(self.busy, batches, largest, self.operator.calls)
-        self.busy = self.batches = self.largest = self.operator.calls = 0
+        facts = Facts(self.busy, batches, largest, self.operator.calls, made=self.made)
+        self.busy = self.batches = self.largest = self.operator.calls = self.made = 0
         return facts
 
     def count_given(self, counts: dict[str, int]) -> None:

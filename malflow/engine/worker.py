@@ -24,7 +24,7 @@ from malflow.operators.debug import Trail, verify, verify_kinds, verify_placemen
 from malflow.operators.hosting.source import Source
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
-from malflow.records.columnar import is_columnar
+from malflow.records.columnar import is_columnar, rows_made
 
 __all__ = ["Inputs", "Outputs", "Worker"]
 
@@ -214,7 +214,7 @@ class Worker:
         self._receive(inputs)
         replays = self._replays.requests(tick)
         counts: dict[str, int] = {}
-        largest, before = 1, CLOCK()
+        largest, before, made = 1, CLOCK(), rows_made()
         for vertex, active in self._active.items():
             self.running = active.operator
             taken = active.count_taken()
@@ -231,6 +231,9 @@ class Worker:
             now = CLOCK()
             active.busy += now - before
             before = now
+            if (count := rows_made()) != made:
+                active.made += count - made
+                made = count
         self.running = None
         self.reports.note(counts, largest, before)
         return self._output.drain() if ends else self._output.take()

@@ -342,6 +342,7 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
         "calls": it.calls,
         "polls": it.polls,
         "saturated_polls": it.saturated_polls,
+        "rows_made": it.rows_made,
         "workers": {"taken": _spread(it.workers_taken), "busy": _spread(it.workers_busy)},
     }
 

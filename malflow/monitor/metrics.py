@@ -273,6 +273,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("source",),
     ),
     Metric(
+        "malflow_rows_made_total",
+        "counter",
+        "Records that came as columns and became Python objects at an operator.",
+        _of_operators(lambda it: it.rows_made or None),
+        ("operator",),
+    ),
+    Metric(
         "malflow_tick_seconds",
         "histogram",
         "Durations of ticks, without the work between two of them.",

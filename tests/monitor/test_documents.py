@@ -89,6 +89,7 @@ def test_keys_of_progress() -> None:
                 largest=4,
                 polls=6,
                 saturated_polls=2,
+                rows_made=3,
                 workers_taken=Spread(4, 2.5, (4, 1)),
                 workers_busy=Spread(1.0, 0.75, (1.0, 0.5)),
             ),
@@ -179,6 +180,7 @@ def test_keys_of_progress() -> None:
                 "calls": 0,
                 "polls": 6,
                 "saturated_polls": 2,
+                "rows_made": 3,
                 "workers": {
                     "taken": {"greatest": 4, "mean": 2.5, "by_worker": [4, 1]},
                     "busy": {"greatest": 1.0, "mean": 0.75, "by_worker": [1.0, 0.5]},
@@ -211,6 +213,7 @@ def test_keys_of_progress() -> None:
                 "calls": 8,
                 "polls": 0,
                 "saturated_polls": 0,
+                "rows_made": 0,
                 "workers": {
                     "taken": {"greatest": 0, "mean": 0, "by_worker": []},
                     "busy": {"greatest": 0, "mean": 0, "by_worker": []},

@@ -26,9 +26,8 @@ from malflow.words import short_repr
 
 __all__ = ["ArrowPartition", "ArrowSource", "ArrowSourceError"]
 
-_ROWS = 8192
-"""The most rows of a batch: as for Parquet files, where they stay in the CPU cache. Half of it has twice the overhead
-per batch, double makes longer ticks."""
+_ROWS = 65_536
+"""The most rows of a batch: as many as a poll reads of columns. Fewer have more overhead, more leave the CPU cache."""
 
 Data: TypeAlias = Any
 """A table, a record batch, a dataset, a reader or iterable of record batches, or a function that returns one."""

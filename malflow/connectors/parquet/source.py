@@ -36,6 +36,8 @@ from malflow.connectors.parquet.rows import (
 )
 from malflow.durations import Duration
 from malflow.errors import GraphError
+from malflow.records.batch import Batch, concat
+from malflow.records.columnar import is_columnar
 from malflow.sources.contract import StatefulSourcePartition
 from malflow.store.redaction import redacted, secrets_in, shown_path
 from malflow.words import short_repr
@@ -116,7 +118,7 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         """
         try:
             batch = self._next_batch()
-            return ((), ()) if batch is None else self._take(batch, limit)
+            return ((), ()) if batch is None else self._take_several(batch, limit)
         except UnreadableColumn as error:
             self.suspend()
             raise InputFileError(self._path, str(error)) from error.__cause__
@@ -163,6 +165,23 @@ class ParquetPartition(StatefulSourcePartition[Any, Any, PlainPosition]):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _take_several(self, batch: RowBatch, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the next records of this batch and, if they are columns, of the next ones of its row group."""
+        taken = [Batch(None, *self._take(batch, limit))]
+        limit -= len(taken[0])
+        while limit > 0 and self._batch is None and is_columnar(taken[0].values):
+            more = next(self._batches, None)
+            if more is None:
+                break
+            if more.rows.num_rows:
+                self._batch, self._at = more, 0
+                taken.append(Batch(None, *self._take(more, limit)))
+                limit -= len(taken[-1])
+            else:
+                self._pass(more)
+        whole = concat(taken)
+        return whole.values, whole.timestamps
 
     def _take(self, batch: RowBatch, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
         start = self._at

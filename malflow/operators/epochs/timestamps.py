@@ -234,14 +234,17 @@ class AssignTimestamps(Operator):
         """Compute the timestamp column."""
         if self.guard is not None:
             return self._guarded(batch, self.guard)
-        rest = iter(batch.values)
-        try:
-            timestamps = self.stamps_of(batch, rest)
-        except failures() as error:
-            raise self.fail(error, batch, rest) from error
-        timestamps = checked_timestamps(self, batch, timestamps)
+        timestamps = checked_timestamps(self, batch, self.stamp_column(batch))
         epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
         return (Batch(batch.keys, batch.values, timestamps, epochs),)
+
+    def stamp_column(self, batch: Batch) -> Sequence[Any]:
+        """Return the timestamp of each record; an error names the record."""
+        rest = iter(batch.values)
+        try:
+            return self.stamps_of(batch, rest)
+        except failures() as error:
+            raise self.fail(error, batch, rest) from error
 
     def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
         """Return the timestamps of a batch's records; `rest` iterates over its values."""
@@ -291,10 +294,14 @@ class AssignTimestampsByField(AssignTimestamps):
         super().__init__(context)
         self._field = field
 
-    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+    def stamp_column(self, batch: Batch) -> Sequence[Any]:
         """Return the column of this name, or read the field of each value."""
         column = column_of(batch, self._field)
-        return read_each(batch, self._field, rest, _INSTEAD) if column is None else column
+        return super().stamp_column(batch) if column is None else column
+
+    def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
+        """Read the field of each value."""
+        return read_each(batch, self._field, rest, _INSTEAD)
 
     def stamp_calls(
         self, batch: Batch, guard: Guard, view: Iterator[Any], checked: Callable[[Any], Any]

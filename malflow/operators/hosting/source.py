@@ -18,7 +18,7 @@ from malflow.operators.hosting.parts import PartOperator
 from malflow.operators.hosting.reader import Lags, PickledReader, Reader, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
 from malflow.records.batch import BATCH_SIZE, Batch, concat, interleave
-from malflow.records.columnar import is_columnar
+from malflow.records.columnar import is_columnar, rows_made
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 from malflow.words import error_line, error_text, qualified_name, short_repr
 
@@ -26,6 +26,15 @@ __all__ = ["Source"]
 
 _SMALLEST_POLL = 64
 """The least limit of a part, unless the limit of the whole tick is lower."""
+
+_WIDEST = 8
+"""How much more than other records is read of columns that stay columns: 65,536 rows cost little more than 8,192."""
+
+_WIDENED_SECONDS = 0.05
+"""The most time between two polls at which the next one reads more columns; at twice that time it reads fewer."""
+
+_FEW_MADE = 8
+"""Columns stay columns if at most one in so many of their records has become an object."""
 
 _NO_TIME = timedelta(0)
 
@@ -74,6 +83,7 @@ class Source(PartOperator):
         self.live_parts: tuple[Any, ...] = ()
         self.polled_parts = self.live_parts
         self._limit = BATCH_SIZE
+        self._width = _Width()
         self._now = datetime.now(UTC)
         self._source = source
         self._has_positions = isinstance(source, StatefulSource)
@@ -188,6 +198,8 @@ class Source(PartOperator):
         self.asked_parts = parts = self.live_parts[: 1 if self.in_order else None]
         if not self.pauses:
             limit = self._limit_of_part(1 if self._in_turn else len(parts) or 1)
+            if self._limit >= BATCH_SIZE <= self.most:
+                limit *= self._width.next()
             polled = self._poll_in_turn(limit) if self._in_turn else {part: self._poll(part, limit) for part in parts}
             if len(parts) > 1 and not self._in_turn:
                 self._poll_rest(polled, limit)
@@ -199,6 +211,7 @@ class Source(PartOperator):
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batches = [*polled.values()]
         batch = concat(batches) if self._in_turn and batches else interleave(batches)
+        self._width.note(batch)
         self.emitted, self._again = len(batch) + self._again, 0
         self.polled += len(batch)
         self._drop_finished()
@@ -498,3 +511,31 @@ class Source(PartOperator):
         self._untold.extend(finished)
         self._finished.update(finished)
         self.live_parts = tuple(part for part in self.live_parts if self._readers[part].is_live)
+
+
+class _Width:
+    """How many times more records a poll reads than by its limit: more while columns stay columns, and ticks short."""
+
+    def __init__(self) -> None:
+        self._width = 1
+        self._polled = self._made = 0
+        self._began = 0.0
+
+    def next(self) -> int:
+        """Return the width of the next poll."""
+        if not self._polled:
+            return 1
+        elapsed = monotonic() - self._began
+        if rows_made() - self._made > self._polled // _FEW_MADE:
+            self._width = 1
+        elif elapsed < _WIDENED_SECONDS:
+            self._width = min(2 * self._width, _WIDEST)
+        elif elapsed > 2 * _WIDENED_SECONDS:
+            self._width = max(1, self._width // 2)
+        return self._width
+
+    def note(self, batch: Batch) -> None:
+        """Note the records of a poll."""
+        self._polled = len(batch) if is_columnar(batch.values) else 0
+        if self._polled:
+            self._made, self._began = rows_made(), monotonic()

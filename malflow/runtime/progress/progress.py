@@ -85,6 +85,8 @@ class OperatorProgress:
         calls: the greatest number of calls to a system outside that a worker had at a time in these ticks.
         polls: how often the parts of a source were asked for records; 0 for others.
         saturated_polls: how often one of them gave all that it was asked for, so that more input probably waits.
+        rows_made: the number of records that came as columns and became Python objects while it ran; reading a field
+            by its name, or a function of batches, avoids that.
         workers_taken: how the records are spread over the workers.
         workers_busy: how the busy seconds are spread over the workers.
     """
@@ -105,6 +107,7 @@ class OperatorProgress:
     calls: int = field(default=0, compare=False)
     polls: int = field(default=0, compare=False)
     saturated_polls: int = field(default=0, compare=False)
+    rows_made: int = field(default=0, compare=False)
     workers_taken: Spread = field(default=Spread(), compare=False)
     workers_busy: Spread = field(default=Spread(), compare=False)
 
@@ -150,6 +153,7 @@ def _operator(
         calls=facts.calls,
         polls=facts.polls,
         saturated_polls=facts.saturated,
+        rows_made=facts.made,
         workers_taken=_spread(facts.taken_by_worker),
         workers_busy=_spread(facts.busy_by_worker),
     )
@@ -295,6 +299,11 @@ class Progress:
     running: Running | None = field(default=None, compare=False)
     parts: dict[str, dict[Any, PartProgress]] = field(default_factory=dict, compare=False)
     workers: tuple[WorkerProgress, ...] = field(default=(), compare=False)
+
+    @property
+    def rows_made(self) -> dict[str, int]:
+        """How many records came as columns and became Python objects at each operator that made any."""
+        return {name: it.rows_made for name, it in self.operators.items() if it.rows_made}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""

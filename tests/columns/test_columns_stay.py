@@ -1,0 +1,131 @@
+"""Rows that are made are counted at the operator that makes them, on each runtime; nobody else makes any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from malflow import MultiProcessRuntime, SingleThreadRuntime, StreamProvider, agg
+from malflow.connectors.parquet import ParquetSource
+from malflow.sinks import VecSink
+from malflow.windows import tumbling
+
+ROWS = 4000
+
+Run = Callable[[Any], Any]
+
+
+def on_one_thread(build: Any) -> Any:
+    return finished(SingleThreadRuntime(build))
+
+
+def on_three_workers(build: Any) -> Any:
+    return finished(SingleThreadRuntime(build, parallelism=3))
+
+
+def in_two_processes(build: Any) -> Any:
+    return finished(MultiProcessRuntime(build, processes=2))
+
+
+def finished(runtime: Any) -> Any:
+    """Run to the end, and return the progress."""
+    runtime.execute()
+    return runtime.progress
+
+
+RUNTIMES = [on_one_thread, on_three_workers, in_two_processes]
+
+
+def written(folder: Path) -> str:
+    for part in range(3):
+        numbers = list(range(part, ROWS, 3))
+        table = pa.table(
+            {
+                "symbol": pa.array([f"s{number % 7}" for number in numbers]),
+                "ts": numbers,
+                "qty": pa.array([number % 11 for number in numbers]),
+            }
+        )
+        pq.write_table(table, folder / f"part {part}.parquet")
+    return f"{folder}/*.parquet"
+
+
+def expected() -> dict[tuple[str, int], int]:
+    sums: dict[tuple[str, int], int] = {}
+    for number in range(ROWS):
+        place = f"s{number % 7}", number // 100 * 100
+        sums[place] = sums.get(place, 0) + number % 11
+    return sums
+
+
+@pytest.mark.parametrize("run", RUNTIMES)
+def test_rows_made_before_a_function(run: Run, tmp_path: Path) -> None:
+    sink = VecSink[Any, Any, Any]()
+    path = written(tmp_path)
+
+    def build(provider: StreamProvider) -> None:
+        trades = provider.new_stream().source("trades", ParquetSource(path))
+        timed = trades.event_time("times", "ts", out_of_orderness=50, every=10)
+        bars = timed.key_distribute("symbol", "symbol").window(tumbling(100)).aggregate("bars", agg.sum("qty"))
+        bars.map("total", lambda bar: (bar.start, bar.value)).sink("out", sink)
+
+    progress = run(build)
+    assert {(msg.key, msg.value[0]): msg.value[1] for msg in sink} == expected()
+    assert sum(progress.rows_made.values()) <= len(expected())
+    assert not progress.rows_made.keys() - {"total"}
+
+
+@pytest.mark.parametrize("run", RUNTIMES)
+def test_function_that_makes_rows_is_named(run: Run, tmp_path: Path) -> None:
+    sink = VecSink[Any, Any, Any]()
+    path = written(tmp_path)
+
+    def build(provider: StreamProvider) -> None:
+        trades = provider.new_stream().source("trades", ParquetSource(path))
+        kept = trades.filter("some", lambda row: row["qty"] > 5)
+        kept.key_distribute("symbol", "symbol").aggregate("sums", agg.sum("qty")).sink("out", sink)
+
+    progress = run(build)
+    assert progress.rows_made == {"some": ROWS}
+    assert progress.operators["some"].rows_made == ROWS
+    assert len(sink) == sum(number % 11 > 5 for number in range(ROWS))
+
+
+def test_readers_of_one_stream_do_not_cost_each_other_the_columns(tmp_path: Path) -> None:
+    sinks = [VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()]
+    path = written(tmp_path)
+
+    def build(provider: StreamProvider) -> None:
+        trades = provider.new_stream().source("trades", ParquetSource(path))
+        for name, stream in zip("ab", trades.cloned("both", 2), strict=True):
+            keyed = stream.key_distribute(f"symbol {name}", "symbol")
+            if name == "a":
+                keyed = keyed.map("times ten", lambda row: {"qty": 10 * row["qty"]})
+            sums = keyed.aggregate(f"sums {name}", agg.sum("qty"))
+            sums.sink(f"out {name}", sinks["ab".index(name)])
+
+    progress = on_one_thread(build)
+    assert progress.rows_made == {"times ten": ROWS}
+    assert [10 * msg.value for msg in sinks[1]] == [msg.value for msg in sinks[0]]
+
+
+def test_zoned_timestamps(tmp_path: Path) -> None:
+    table = pa.table({"at": pa.array(range(1000)).cast(pa.timestamp("s", "UTC")), "n": list(range(1000))})
+    pq.write_table(table, tmp_path / "t.parquet")
+    sink = VecSink[Any, Any, Any]()
+
+    def build(provider: StreamProvider) -> None:
+        stream = provider.new_stream().source("t", ParquetSource(str(tmp_path / "t.parquet")))
+        timed = stream.event_time("times", "at", out_of_orderness=timedelta(seconds=5), every=timedelta(seconds=1))
+        timed.key_distribute("all", lambda _: "all").window(tumbling(timedelta(minutes=1))).aggregate(
+            "sums", agg.sum("n")
+        ).sink("out", sink)
+
+    on_one_thread(build)
+    assert [msg.value.value for msg in sink] == [sum(range(at, min(at + 60, 1000))) for at in range(0, 1000, 60)]
