@@ -194,7 +194,7 @@ def _of_dictionary(array: pa.DictionaryArray, name: str) -> list[Any]:
             return _python(array.dictionary_decode(), name)
         try:
             items = _python(dictionary, name)
-        except ValueError:  # perhaps no row uses an invalid text
+        except (pa.ArrowException, ValueError):  # perhaps no row uses an invalid text
             return _python(array.dictionary_decode(), name)
         if held is not None:
             before = dict(zip(held[1], held[1], strict=True))
