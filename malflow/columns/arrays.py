@@ -109,11 +109,12 @@ def to_python(array: pa.Array, name: str = "") -> list[Any]:
     try:
         return _python(array, name)
     except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
-        at = next(at for at in range(len(array)) if not _is_readable(array[at]))
+        faults = ((at, _fault_of(array[at])) for at in range(len(array)))
+        at, fault = next(((at, fault) for at, fault in faults if fault is not None), (0, error))
         raise UnreadableItem(
-            f"column '{name}' ({array.type}) has a value in row {at} of {len(array)} that Python can't hold: {error}; "
+            f"column '{name}' ({array.type}) has a value in row {at} of {len(array)} that Python can't hold: {fault}; "
             "leave the column out, as by columns= of the source or .select_columns()"
-        ) from error
+        ) from fault
 
 
 def is_readable(array: pa.Array) -> bool:
@@ -135,12 +136,13 @@ def is_readable(array: pa.Array) -> bool:
     return True
 
 
-def _is_readable(item: pa.Scalar) -> bool:
+def _fault_of(item: pa.Scalar) -> Exception | None:
+    """Return the error with which an item can't be read."""
     try:
         item.as_py()
-    except (pa.ArrowException, ValueError, OverflowError, LookupError):
-        return False
-    return True
+    except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
+        return error
+    return None
 
 
 def _python(array: pa.Array, name: str) -> list[Any]:
