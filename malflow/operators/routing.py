@@ -365,7 +365,8 @@ class Merge(Operator):
         if alone is not None:
             return self._frontiers.pass_unchanged(alone, edges[alone])
         if any(batch.epochs for batches in edges for batch in batches):
-            if all(stays_columns(batch) for batches in edges for batch in batches):
+            whole = [batch for batches in edges for batch in batches]
+            if any(map(len, whole)) and all(map(stays_columns, whole)):
                 return self._merge_columns(edges)
             return (concat([batch for _, batch in self._frontiers.by_frontier(edges)]),)
         if not self._in_turn:

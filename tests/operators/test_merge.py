@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -157,3 +158,10 @@ def test_records_without_epochs_are_taken_in_turn(in_turn: bool, expected: list[
     merge = Merge(OperatorContext("merge"), 2, in_turn=in_turn)
     edges = [[Batch(None, [1, 2], [1, 2]), Batch(None, [3], [3])], [Batch(None, [4, 5], [4, 5])]]
     assert [value for (batch,) in merge.run(edges) for value in batch.values] == expected
+
+
+def test_epochs_alone_do_not_need_the_library_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "malflow.columns.merging", None)
+    merge = merge_of(2)
+    edges = [[Batch(None, (), (), [(0, 5)])], [Batch(None, (), (), [(0, 7)])]]
+    assert [list(batch.epochs) for (batch,) in merge.run(edges)] == [[(0, 5)]]
