@@ -144,9 +144,9 @@ def redeal_of(
         move: the move.
         listed: the parts of each source.
     """
-    after, keyed = move.applied(parts, listed), program.keyed_sources
+    after, groups = move.applied(parts, listed), program.part_groups
     workers = max(map(len, parts.values()))
-    return Redeal(after, held, PartPlaces(workers, keyed, after, held), keyed)
+    return Redeal(after, held, PartPlaces(workers, groups, after, held), groups)
 
 
 def entries_of(program: Program, move: PartMove, workers: Workers) -> dict[str, dict[Any, Any]]:

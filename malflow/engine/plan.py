@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from malflow.errors import GraphError
 from malflow.failures import OnError
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from malflow.operators.windows.local_aggregate import LocalAggregate
 
 __all__ = [
+    "NO_GROUPS",
     "Channel",
     "PartAssignment",
+    "PartGroups",
     "Program",
     "Stage",
     "Step",
@@ -111,6 +113,25 @@ class Stage:
     steps: tuple[Step, ...]
     inputs: tuple[Channel, ...]
     outputs: tuple[Channel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartGroups:
+    """The sources with streams that are keyed by parts, in groups: equal parts of a group have one worker.
+
+    Streams of a group meet in an operator, such as a union. A group has the name of one of its sources.
+
+    Attributes:
+        sources: the group of each of these sources.
+        operators: the group of the streams that each operator reads.
+    """
+
+    sources: Mapping[str, str]
+    operators: Mapping[str, str]
+
+
+NO_GROUPS: Final = PartGroups({}, {})
+"""The groups of a program without such streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +217,23 @@ class Program:
         return [name for name, node in self.sources.items() if not isinstance(node.source, StatefulSource)]
 
     @property
-    def keyed_sources(self) -> frozenset[str]:
-        """The sources that emit records with their part as the key."""
-        return frozenset(name for name, node in self.sources.items() if node.keyed)
+    def part_groups(self) -> PartGroups:
+        """The sources with streams that are keyed by parts, in groups of streams that meet."""
+        groups: dict[str, set[str]] = {name: {name} for name, node in self.sources.items() if node.keyed}
+        reached: list[frozenset[str]] = []
+        operators: dict[str, str] = {}
+        for vertex in self.vertices:
+            node, before = vertex.node, [] if vertex.has_letters else [reached[port.vertex] for port in vertex.inputs]
+            found = {node.name} & groups.keys() if isinstance(node, SourceNode) else frozenset[str]().union(*before)
+            if len(found) > 1:
+                together = set[str]().union(*(groups[name] for name in found))
+                groups.update(dict.fromkeys(together, together))
+            if found:
+                operators.setdefault(node.name, min(found))
+            is_cut = isinstance(node, ExchangeNode | KeyNode)
+            reached.append(frozenset() if is_cut else frozenset(found))
+        sources = {name: min(them) for name, them in groups.items()}
+        return PartGroups(sources, {name: sources[source] for name, source in operators.items()})
 
     @property
     def hashed_sources(self) -> frozenset[str]:

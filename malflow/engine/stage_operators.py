@@ -300,7 +300,7 @@ class StageOperators:
 
     def _activate(self, step: Step, context: OperatorContext) -> Active:
         node = self._program.vertices[step.vertex].node
-        placement = self._places.bound(placement_of(node))
+        placement = self._places.bound(placement_of(node), node.name)
         operator = self._build(node, step, replace(context, operator_name=node.name, placement=placement))
         exchange = node.starts_stage
         edges: list[list[Batch]] = [[] for _ in range(0 if exchange else step.edges)]
@@ -319,7 +319,7 @@ class StageOperators:
             case StatelessNode() | KeyNode() | StatefulNode() | TimestampsNode() | SplitNode():
                 if node.on_error is None:
                     return node.logic(context)
-                self.letters[step.vertex] = letters = Letters(context, self._places.bound(node.placed_by))
+                self.letters[step.vertex] = letters = Letters(context, self._places.bound(node.placed_by, node.name))
                 policy = self._program.policy(node)
                 return node.logic(context) if policy is None else guarded(node.logic, context, policy, letters)
             case EpochsNode():

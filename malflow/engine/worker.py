@@ -94,7 +94,7 @@ class Worker:
         self._channels = program.channels
         self._output = OutputChannels(self.stage, worker_id, self._workers, debug=debug)
         context = OperatorContext("", worker_id, self._workers, tracked, debug, pickle_reader=pickle_reader)
-        self._places = PartPlaces(parallelism, program.keyed_sources, parts)
+        self._places = PartPlaces(parallelism, program.part_groups, parts)
         made = StageOperators(program, self.stage, parts, self._places, self._output, context, errors)
         self.sources, self.sinks, self._active, self._act = made.sources, made.sinks, made.active, made.act
         self.operators = [*made.operators.values()]

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from malflow.engine.compiler import compile_graph
 from malflow.engine.idle_epochs import QuietSources
 from malflow.engine.parts.places import PartPlaces
-from malflow.engine.plan import Program
+from malflow.engine.plan import NO_GROUPS, Program
 from malflow.engine.state_specs import hidden_id
 from malflow.engine.ticks import RunClock
 from malflow.failures import DeadLetter, Replay
@@ -386,7 +386,7 @@ class _Job:
 
     def _place_of(self, record: FeedRecord) -> tuple[str, int]:
         workers = self.run.parallelism
-        places = PartPlaces(workers, (), self.run.parts).of(record.source)
+        places = PartPlaces(workers, NO_GROUPS, self.run.parts).of(record.source)
         return record.source, places(record.part, range(workers))
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -158,18 +159,41 @@ def test_a_source_that_lists_nothing_is_named(listed: Any) -> None:
         SingleThreadRuntime(build).execute()
 
 
-def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any) -> None:
-    """Each of eight workers gets one of eight parts, of two sources."""
+@pytest.mark.parametrize("are_equal", [False, True], ids=["other parts", "equal parts"])
+def test_all_workers_read(runtime: Any, store: FsspecBackend, new_log: Any, are_equal: bool) -> None:
+    """Each of eight workers gets one of eight parts, of two sources with streams that never meet."""
     log = new_log()
 
     def build(provider: StreamProvider) -> None:
         for name in "ab":
-            source = ScriptedSource({(name, number): [number] for number in range(4)})
+            source = ScriptedSource({number if are_equal else (name, number): [number] for number in range(4)})
             stream = provider.new_stream().source(name, StatefulSource(source))
             stream.inspect(f"seen {name}", lambda msg, context: log.append((context.worker_id, msg.key)))
 
     runtime(build, store, parallelism=8).execute()
     assert sorted(worker for worker, _ in log) == [*range(8)]
+
+
+def test_states_of_equal_parts_that_never_meet(any_parallelism: Any, store: FsspecBackend) -> None:
+    """Each follows the parts of its own source, and both come together once their streams meet."""
+    items = {name: {part: [it for n in range(3) for it in (n, PAUSE)] for part in range(6)} for name in "ab"}
+
+    def build(meet: bool, rounds: int, provider: StreamProvider) -> None:
+        streams = []
+        for name in "ab":
+            source = ScriptedSource({part: [*them, END] * rounds for part, them in items[name].items()})
+            streams.append(provider.new_stream().source(name, StatefulSource(source)))
+            streams[-1].stateful_map(f"count {name}", lambda _, value, n: (value, n + 1), int)
+        if meet:
+            both = streams[0].union(streams[1], name="both")
+            both.stateful_map("sum", lambda _, value, total: (total + value, total + value), int).sink("s", VecSink())
+
+    for number, workers in enumerate((4, 3, 8, 8, 2)):
+        meets = number >= 3
+        any_parallelism(partial(build, meets, number + 1), store, parallelism=workers).execute()
+        for name in "ab":
+            assert kept_states(store, f"count {name}") == dict.fromkeys(range(6), 3 * (number + 1))
+    assert kept_states(store, "sum") == dict.fromkeys(range(6), 2 * 2 * 3)
 
 
 def without_exchange(provider: StreamProvider) -> None:

@@ -176,8 +176,10 @@ def program() -> Program:
     """Return a program with sources of all kinds."""
 
     def build(provider: StreamProvider) -> None:
-        for name in ("keyed", "keyed too"):
-            provider.new_stream().source(name, StatefulSource(ScriptedSource({})))
+        keyed, too = (
+            provider.new_stream().source(name, StatefulSource(ScriptedSource({}))) for name in ("keyed", "keyed too")
+        )
+        keyed.union(too, name="both")
         provider.new_stream().source("unkeyed", StatefulSource(Unkeyed()))
         provider.new_stream().source("in order", StatefulSource(Unkeyed(in_order=True)))
         provider.new_stream().source("without positions", SingleIteratorSource([]))
@@ -202,4 +204,9 @@ def test_parts_that_may_move() -> None:
     ended = {"keyed": {"z": 0}, "keyed too": {"z": 0}}
     rates = {"keyed": {"x": 2.0}, "keyed too": {"x": 3.0, "w": 1.0}}
     found = {(it.name, it.part, it.worker): it.rate for it in units_of(flow, parts, [0, 1], ended, rates)}
-    assert found == {(None, "x", 0): 5.0, ("unkeyed", "x", 0): 0.0, (None, "w", 1): 1.0}, "y meets a hashed part"
+    assert found == {
+        ("keyed", "x", 0): 5.0,
+        ("keyed", "y", 0): 0.0,
+        ("keyed", "w", 1): 1.0,
+        ("unkeyed", "x", 0): 0.0,
+    }, "y of another source, whose keys are hashed, stays"

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import StreamProvider, rendezvous_select
-from malflow.engine.parts.dealing import deal, with_listed, with_new
+from malflow.engine.parts.dealing import deal, redeal, with_listed, with_new
 from malflow.engine.parts.places import PartPlaces, held_parts
-from malflow.engine.plan import Program
+from malflow.engine.plan import PartGroups, Program
 from malflow.engine.state_specs import DEALT
 from malflow.engine.states.loading import redealt
 from malflow.engine.states.rescale import reroute
 from malflow.operators.epochs.frontiers import Floors
-from malflow.partitioners import PLACEMENT
+from malflow.partitioners import PLACEMENT, part_select
 from malflow.snapshot import MsgpackCodec
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.sources import StatefulSource
@@ -35,12 +35,21 @@ class Unkeyed(ScriptedSource):
         self.keyed = False
 
 
-def program_of(keyed: Sequence[str] = (), unkeyed: Sequence[str] = (), hashed: Sequence[str] = ()) -> Program:
-    """Return a program with sources of these names."""
+def program_of(
+    keyed: Sequence[str] = (),
+    unkeyed: Sequence[str] = (),
+    hashed: Sequence[str] = (),
+    meeting: Sequence[str] = (),
+) -> Program:
+    """Return a program with sources of these names; the streams of some of them meet."""
 
     def build(provider: StreamProvider) -> None:
         for name in keyed:
             provider.new_stream().source(name, StatefulSource(ScriptedSource({})))
+        met = [provider.new_stream().source(name, StatefulSource(ScriptedSource({}))) for name in meeting]
+        if met:
+            both = met[0].map("same", str).union(*met[1:], name="both")
+            both.stateful_map("sum", lambda _key, value, _state: (value, value))
         for name in unkeyed:
             provider.new_stream().source(name, StatefulSource(Unkeyed()))
         for name in hashed:
@@ -56,7 +65,7 @@ PROGRAM = program_of(keyed=["a", "b"], unkeyed=["c"])
 parts_of_sources = st.fixed_dictionaries(
     {
         "a": st.lists(st.integers(0, 9), unique=True, max_size=4),
-        "b": st.lists(st.integers(10, 19), unique=True, max_size=3),
+        "b": st.lists(st.integers(0, 9), unique=True, max_size=3),
         "c": st.lists(st.integers(0, 9), unique=True, max_size=3),
     }
 )
@@ -174,12 +183,27 @@ def test_two_topics_of_four_partitions_use_eight_workers() -> None:
     assert all(len(them) == 1 for by in on_four.values() for them in by)
 
 
-def test_equal_parts_stay_together_only_where_streams_are_keyed_by_them() -> None:
-    keyed, unkeyed = program_of(keyed=["a", "b"]), program_of(unkeyed=["a", "b"])
+def test_equal_parts_stay_together_only_where_streams_that_are_keyed_by_them_meet() -> None:
     listed = {"a": [0, 1, 2], "b": [2.0, 1, 0, 3]}
-    places = held_parts(deal(keyed, listed, 3))
+    places = held_parts(deal(program_of(meeting=["a", "b"]), listed, 3))
     assert {part: worker for part, worker in places["b"].items() if part != 3} == places["a"]
-    assert loads_of(deal(unkeyed, {"a": [0], "b": [0]}, 2)) == [1, 1]
+    for apart in (program_of(keyed=["a", "b"]), program_of(unkeyed=["a", "b"])):
+        assert loads_of(deal(apart, {"a": [0], "b": [0]}, 2)) == [1, 1]
+    both = program_of(keyed=["a"], meeting=["b", "c"])
+    assert both.part_groups.sources == {"a": "a", "b": "b", "c": "b"}
+    assert both.part_groups.operators["sum"] == "b"
+
+
+def test_parts_of_streams_that_begin_to_meet_come_together() -> None:
+    apart, meeting = program_of(keyed=["a", "b"]), program_of(meeting=["a", "b"])
+    listed = {"a": [*range(8)], "b": [*reversed(range(8))]}
+    held = held_parts(deal(apart, listed, 4))
+    assert held["a"] != held["b"]
+    after = held_parts(deal(meeting, listed, 4, held))
+    assert after["a"] == after["b"]
+    assert redeal(meeting, listed, 4, held).before_of_keys("sum") is None, "a key has been on two workers"
+    assert redeal(meeting, listed, 4, after).before_of_keys("sum") == after["a"]
+    assert held_parts(deal(apart, listed, 4, after)) == after, "and stay there if they part again"
 
 
 def test_parts_of_streams_that_meet_hashed_keys_are_hashed() -> None:
@@ -198,13 +222,21 @@ def test_no_parts_at_all(listed: dict[str, list[Any]]) -> None:
 
 
 def test_a_key_that_is_no_part_has_the_worker_of_its_hash() -> None:
-    places = PartPlaces(3, ["a"], {"a": [["p"], ["q"], []]}, {"a": {"gone": 2, "left": 7}})
-    assert [places(key, range(3)) for key in ("p", "q", "gone")] == [0, 1, 2]
+    groups = PartGroups({"a": "a", "b": "b"}, {"sum": "a", "other sum": "b"})
+    places = PartPlaces(3, groups, {"a": [["p"], ["q"], []], "b": [[], ["p"], []]}, {"a": {"gone": 2, "left": 7}})
+    select, other = places.bound(part_select, "sum"), places.bound(part_select, "other sum")
+    assert select is not None
+    assert other is not None
+    assert [select(key, range(3)) for key in ("p", "q", "gone")] == [0, 1, 2]
     for key in ("left", "other"):
-        assert places(key, range(3)) == rendezvous_select(key, range(3))
-    assert places("p", range(5)) == rendezvous_select("p", range(5)), "another number of workers"
-    places.set({"a": [[], ["p"], []]})
-    assert places("p", range(3)) == 1
+        assert select(key, range(3)) == rendezvous_select(key, range(3))
+    assert select("p", range(5)) == rendezvous_select("p", range(5)), "another number of workers"
+    assert other("p", range(3)) == 1
+    places.set({"a": [[], ["p"], []], "b": [["p"], [], []]})
+    assert (select("p", range(3)), other("p", range(3))) == (1, 0)
+    places.add({"a": [[], [], ["new"]]})
+    assert select("new", range(3)) == 2
+    assert other("new", range(3)) == rendezvous_select("new", range(3))
 
 
 @pytest.mark.parametrize(("was", "workers"), [(DEALT, 3), (PLACEMENT, 3), (DEALT, 2), (PLACEMENT, 4)])
@@ -233,7 +265,7 @@ def test_a_record_that_was_late_on_the_worker_of_its_part_stays_late() -> None:
     assert new["epoch"] == 90
     for codec in (PickleCodec(), MsgpackCodec()):
         past = codec.loads(codec.dumps(new["past"]))
-        floors = Floors(redeal.after, past)
+        floors = Floors(redeal.after.bound(part_select, "e"), past)
         before = {key: [95, 95, 110][rendezvous_select(key, range(3))] for key in ("p", "q")}
         assert floors["p"] == max(90, before["p"])
         assert floors["q"] == max(100, before["q"])

@@ -30,12 +30,14 @@ from tests.kit.driving import compiled, finish
 
 
 def program_of(*sources: Any) -> Program:
-    """Return a program that reads sources with the names a, b and so on."""
+    """Return a program that reads sources with the names a, b and so on; their streams meet."""
 
     def build(provider: StreamProvider) -> None:
         streams = [
             provider.new_stream().source(name, StatefulSource(it)) for name, it in zip("abc", sources, strict=False)
         ]
+        if len(streams) > 1:
+            streams[0].union(*streams[1:], name="all")
         for name, stream in zip("abc", streams, strict=False):
             stream.stateful_map(f"count {name}", lambda _key, value, n: (value, n + 1), int)
 

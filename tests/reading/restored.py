@@ -46,14 +46,14 @@ def restored_states(
     found: dict[str, dict[int, Any]] = {}
     for (worker, name), state in workers.states().items():
         found.setdefault(name, {})[worker] = state
-    return restored, found, PartPlaces(parallelism, program.keyed_sources, workers.parts)
+    return restored, found, PartPlaces(parallelism, program.part_groups, workers.parts)
 
 
 def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend, parallelism: int) -> set[str]:
     """Assert that each state is read as a run with so many workers restores it; return the kinds of those with keys."""
     program = compile_graph(_graph(build))
     owners = {
-        spec.name: (placement_of(vertex.node), spec.kind)
+        spec.name: (placement_of(vertex.node), spec.kind, vertex.node.name)
         for vertex in program.vertices
         for spec in specs_of(vertex.node)
         if spec.kind.movement in _KEY_OF
@@ -67,7 +67,7 @@ def check_read(build: Callable[[StreamProvider], object], backend: FsspecBackend
     for name, by_worker in live.items():
         if name not in owners:
             continue  # positions and epochs are computed again
-        placement, kind = places.bound(owners[name][0]), owners[name][1]
+        placement, kind = places.bound(owners[name][0], owners[name][2]), owners[name][1]
         key_of = _KEY_OF[kind.movement]
         kinds |= {kind.word} if read[name] else set()
         if kind.movement is Movement.EVERYWHERE:

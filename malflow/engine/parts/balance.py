@@ -45,17 +45,17 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Parts that can only move together: one part, or equal parts of sources with keyed streams.
+    """Parts that can only move together: one part, or equal parts of sources with keyed streams that meet.
 
     Attributes:
-        name: the source; None for equal parts.
+        name: the source, or one of them, always the same.
         part: the part.
         parts: the parts by source.
         worker: the worker that has them.
         rate: the records a second that they give.
     """
 
-    name: str | None
+    name: str
     part: Any
     parts: Mapping[str, Sequence[Any]]
     worker: int
@@ -107,8 +107,8 @@ class Balance:
     """Chooses the moves of a run with a number of workers."""
 
     def __init__(self) -> None:
-        self._left: defaultdict[tuple[str | None, Any], set[int]] = defaultdict(set)
-        self._kept: set[tuple[str | None, Any]] = set()
+        self._left: defaultdict[tuple[str, Any], set[int]] = defaultdict(set)
+        self._kept: set[tuple[str, Any]] = set()
         self._moved: float | None = None
         self._busiest: tuple[int, float] | None = None
 
@@ -198,12 +198,12 @@ def units_of(
         ended: the parts of each source that have been read to their end.
         rates: the records a second of each part that has been read, by source.
     """
-    movable, keyed = movable_sources(program), program.keyed_sources
+    movable, groups = movable_sources(program), program.part_groups.sources
     for worker in workers:
-        held: dict[tuple[str | None, Any], dict[str, Sequence[Any]]] = {}
+        held: dict[tuple[str, Any], dict[str, Sequence[Any]]] = {}
         for name, by_worker in parts.items():
             for part in by_worker[worker]:
-                held.setdefault((None if name in keyed else name, part), {})[name] = (part,)
+                held.setdefault((groups.get(name, name), part), {})[name] = (part,)
         for (source, part), them in held.items():
             is_live = any(it not in ended.get(name, ()) for name, some in them.items() for it in some)
             if is_live and movable.issuperset(them):

@@ -21,7 +21,7 @@ __all__ = ["deal", "redeal", "with_listed", "with_new"]
 # one, to the worker that has the least. Source by source, and with the count of the source as the second criterion, so
 # that each source is spread too.
 #   parts that are hashed    on the worker of their hash, whatever it has: their keys meet other streams there
-#   equal parts of sources   on one worker if streams are keyed by them, since these may meet; they count as often
+#   equal parts of sources   on one worker if streams that are keyed by them meet; they count as often
 #   parts that have ended    count nothing, and stay
 #   parts with known sizes   are as many bytes on each worker if none has been read yet, else as many parts
 #   many parts that end      are not dealt, but handed out while the run reads: see `malflow.engine.parts.pool`
@@ -52,8 +52,8 @@ def deal(
     Returns:
         The parts of each source that each worker holds, in the order listed; parts to be handed out are left out.
     """
-    keyed, hashed = program.keyed_sources, program.hashed_sources
-    units = {name: {part: (None if name in keyed else name, part) for part in parts} for name, parts in listed.items()}
+    groups, hashed = program.part_groups.sources, program.hashed_sources
+    units = {name: {part: (groups.get(name, name), part) for part in parts} for name, parts in listed.items()}
     units = _without_waiting(program, units, workers, held)
     live = {
         name: [unit for part, unit in them.items() if part not in ended.get(name, ())] for name, them in units.items()
@@ -81,8 +81,8 @@ def deal(
     return dealt
 
 
-_Unit = tuple[str | None, Any]
-"""What moves as one: a part with its source, or, without one, equal parts of all sources with keyed streams."""
+_Unit = tuple[str, Any]
+"""What moves as one: a part with its source, or equal parts with the group of their sources."""
 
 
 def _without_waiting(
@@ -126,8 +126,8 @@ def redeal(
         levels: whether parts may move for balance from workers that stay.
         states: the workers that have the states of parts; None if each part has them with it.
     """
-    parts, keyed = deal(program, listed, workers, held, ended=ended, levels=levels), program.keyed_sources
-    return Redeal(parts, held if states is None else states, PartPlaces(workers, keyed, parts, held), keyed)
+    parts, groups = deal(program, listed, workers, held, ended=ended, levels=levels), program.part_groups
+    return Redeal(parts, held if states is None else states, PartPlaces(workers, groups, parts, held), groups)
 
 
 def with_listed(listed: Mapping[str, Sequence[Any]], new: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:

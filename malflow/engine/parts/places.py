@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from malflow.engine.plan import Program
+from malflow.engine.plan import PartGroups, Program
 from malflow.errors import RunFailed
 from malflow.nodes import ExchangeNode, SourceNode
 from malflow.partitioners import Partitioner, part_select, rendezvous_select
@@ -87,24 +87,24 @@ def everywhere(parts: Parts, names: Collection[str]) -> Parts:
 
 
 class PartPlaces:
-    """The partitioner of the streams that are keyed by parts: it looks a part up where the parts were dealt.
+    """The partitioners of the streams that are keyed by parts: they look a part up where the parts were dealt.
 
     A key that is not a part has the worker that `rendezvous_select` selects.
 
     Args:
         workers: the number of workers.
-        keyed: the sources with streams that are keyed by parts.
+        groups: the sources with streams that are keyed by parts, and the operators of these streams.
         parts: the parts of each source that each worker holds.
         others: the workers of parts that are no longer listed.
     """
 
-    def __init__(self, workers: int, keyed: Collection[str], parts: Parts, others: Held = MappingProxyType({})) -> None:
+    def __init__(self, workers: int, groups: PartGroups, parts: Parts, others: Held = MappingProxyType({})) -> None:
         self._workers = workers
-        self._keyed = frozenset(keyed)
+        self._groups = groups
         self._parts = parts
         self._others = {name: {part: at for part, at in held.items() if at < workers} for name, held in others.items()}
         self._of_source: dict[str, dict[Any, int]] = {}
-        self._of_keys: dict[Any, int] | None = None
+        self._of_group: dict[str, dict[Any, int]] = {}
         self._given: dict[str, dict[Any, int]] = {}
 
     def add(self, given: Parts) -> None:
@@ -114,20 +114,22 @@ class PartPlaces:
             self._given.setdefault(name, {}).update(new)
             if name in self._of_source:
                 self._of_source[name].update(new)
-            if self._of_keys is not None and name in self._keyed:
-                self._of_keys.update(new)
+            group = self._groups.sources.get(name)
+            if group in self._of_group:
+                self._of_group[group].update(new)
 
     def set(self, parts: Parts) -> None:
         """Set the parts that each worker holds."""
-        self._parts, self._of_source, self._of_keys, self._given = parts, {}, None, {}
+        self._parts, self._of_source, self._of_group, self._given = parts, {}, {}, {}
 
-    def __call__(self, key: Any, workers: Sequence[int]) -> int:
-        """Return the worker of a key: see `Partitioner`."""
+    def _select_key(self, group: str, key: Any, workers: Sequence[int]) -> int:
         if len(workers) != self._workers:
             return rendezvous_select(key, workers)
-        if self._of_keys is None:
-            self._of_keys = {part: at for name in sorted(self._keyed) for part, at in self._held_of(name).items()}
-        worker = self._of_keys.get(key)
+        held = self._of_group.get(group)
+        if held is None:
+            names = sorted(name for name, it in self._groups.sources.items() if it == group)
+            held = self._of_group[group] = {part: at for name in names for part, at in self._held_of(name).items()}
+        worker = held.get(key)
         return rendezvous_select(key, workers) if worker is None else worker
 
     def of(self, name: str) -> Partitioner:
@@ -145,9 +147,12 @@ class PartPlaces:
             self._of_source[name] = {**self._others.get(name, {}), **listed, **self._given.get(name, {})}
         return self._of_source[name]
 
-    def bound(self, partitioner: Partitioner | None) -> Partitioner | None:
-        """Return the partitioner itself, or this one instead of `part_select`."""
-        return self if partitioner is part_select else partitioner
+    def bound(self, partitioner: Partitioner | None, operator: str) -> Partitioner | None:
+        """Return the partitioner itself; instead of `part_select` the one of the parts in the streams of an operator."""
+        group = self._groups.operators.get(operator)
+        if partitioner is not part_select or group is None:
+            return partitioner
+        return partial(self._select_key, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +163,31 @@ class Redeal:
         parts: the parts of each source that each new worker holds.
         before: the old worker of each part.
         after: returns the new worker of a part.
-        keyed: the sources with streams that are keyed by parts.
+        groups: the sources with streams that are keyed by parts.
     """
 
     parts: Parts
     before: Held
     after: PartPlaces
-    keyed: frozenset[str]
+    groups: PartGroups
 
     def moves(self, workers: int) -> bool:
         """Whether any part moves; `workers` is the number of workers, before and after."""
         held = ((self.after.of(name), part, at) for name, them in self.before.items() for part, at in them.items())
         return any(select(part, range(workers)) != worker for select, part, worker in held)
 
-    @property
-    def before_of_keys(self) -> dict[Any, int]:
-        """The old workers of keys that are parts."""
-        return {part: worker for name in sorted(self.keyed) for part, worker in self.before.get(name, {}).items()}
+    def before_of_keys(self, operator: str) -> dict[Any, int] | None:
+        """Return the old workers of keys that are parts, in the streams of an operator.
+
+        None if equal parts were on several workers: the streams of their sources did not meet before.
+        """
+        of, group = self.groups.sources, self.groups.operators.get(operator)
+        found: dict[Any, int] = {}
+        for name in (name for name in of if of[name] == group):
+            for part, worker in self.before.get(name, {}).items():
+                if found.setdefault(part, worker) != worker:
+                    return None
+        return found
 
 
 @dataclass(frozen=True, slots=True)

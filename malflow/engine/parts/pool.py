@@ -56,7 +56,7 @@ def _is_bounded(impl: Any) -> bool:
 #   in hand               two of each source; twice as many as it has read in the tick, but no more than its share of
 #                         those that are left: small parts take few ticks, and the last ones are spread
 #   a large part          a worker with its share of all that is left gets none beside it
-#   equal parts           of several sources with keyed streams are handed out together
+#   equal parts           of several sources with keyed streams that meet are handed out together
 #
 # Invariant: a part is handed out once. A waiting part has no position and no reader anywhere.
 #
@@ -78,7 +78,7 @@ class PartPool:
         waiting = waiting_parts(listed, parts)
         self.names = frozenset(waiting)
         self._program = program
-        self._keyed = program.keyed_sources
+        self._groups = program.part_groups.sources
         self._workers = max(map(len, parts.values()), default=0)
         self._waiting = {name: set(some) for name, some in waiting.items()}
         self._queues = {name: deque(some) for name, some in waiting.items()}
@@ -153,9 +153,8 @@ class PartPool:
 
     def _with_equal(self, name: str, part: Any) -> list[str]:
         """Return the sources that have a part waiting that is handed out together with one."""
-        if name not in self._keyed:
-            return [name]
-        return [it for it, some in self._waiting.items() if it in self._keyed and part in some]
+        group = self._groups.get(name, name)
+        return [it for it, some in self._waiting.items() if self._groups.get(it, it) == group and part in some]
 
     def _remove(self, name: str, part: Any) -> int:
         """Remove a part from those that wait; return its size, or 0 if it is unknown."""

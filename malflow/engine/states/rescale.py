@@ -15,7 +15,7 @@ from malflow.engine.plan import Program
 from malflow.engine.state_specs import OldStates, States, placement_of, specs_of
 from malflow.engine.states.epochs import exchange_frontiers, input_frontiers, least_of_all, past_epochs, with_least
 from malflow.errors import MalflowError, OperatorError, SnapshotError
-from malflow.nodes import EpochsNode, SourceNode, Vertex
+from malflow.nodes import EpochsNode, Node, SourceNode, Vertex
 from malflow.operators.failures.dead_letters import place_letter
 from malflow.partitioners import (
     FORMER_PLACEMENTS,
@@ -233,15 +233,15 @@ def _key_route(
 ) -> KeyRoute | None:
     if _stays(vertex, spec, before, after, was, redeal):
         return None
-    placement = _placed(placement_of(vertex.node), redeal)
+    placement = _placed(placement_of(vertex.node), vertex.node, redeal)
     if placement is None:
         raise _local(spec.name)
     return KeyRoute(spec.name, after, placement, key_of_entry(spec))
 
 
-def _placed(placement: Partitioner | None, redeal: Redeal | None) -> Partitioner | None:
-    """Return the partitioner by which keys find their new worker."""
-    return placement if redeal is None else redeal.after.bound(placement)
+def _placed(placement: Partitioner | None, node: Node, redeal: Redeal | None) -> Partitioner | None:
+    """Return the partitioner by which keys of an operator find their new worker."""
+    return placement if redeal is None else redeal.after.bound(placement, node.name)
 
 
 def _of_source(name: str | None, redeal: Redeal | None) -> Partitioner:
@@ -340,7 +340,7 @@ class _Move:
             case Movement.BY_LETTER:
                 if self.stays and self.was == self.spec.placement:
                     return old
-                by = partial(place_letter, _placed(self.vertex.node.placed_by, self.redeal))
+                by = partial(place_letter, _placed(self.vertex.node.placed_by, self.vertex.node, self.redeal))
                 return _dealt(KeyRoute(self.spec.name, after, by), old)
             case Movement.EPOCHS:
                 return self._epochs()
@@ -368,9 +368,10 @@ class _Move:
         worker counts for each key: this may make records late, but no late record becomes on time.
         """
         old, was, placement = self.old, self.was, placement_of(self.vertex.node)
-        dealt = None if placement is not part_select or self.redeal is None else self.redeal.before_of_keys
+        redeal = self.redeal if placement is part_select else None
+        dealt = None if redeal is None else redeal.before_of_keys(self.vertex.node.name)
         former = was in FORMER_PLACEMENTS and (self.spec.placement == PLACEMENT or dealt is not None)
-        known = former or dealt is not None or was in (None, self.spec.placement)
+        known = former or dealt is not None or (redeal is None and was in (None, self.spec.placement))
         if self.stays and known and not former:
             return with_least(old)
         earlier = FORMER_PLACEMENTS[-1] if former else PLACEMENT if dealt is not None else None
