@@ -183,7 +183,7 @@ def test_two_topics_of_four_partitions_use_eight_workers() -> None:
     assert all(len(them) == 1 for by in on_four.values() for them in by)
 
 
-def test_equal_parts_stay_together_only_where_streams_that_are_keyed_by_them_meet() -> None:
+def test_equal_parts_of_streams_that_meet_stay_together() -> None:
     listed = {"a": [0, 1, 2], "b": [2.0, 1, 0, 3]}
     places = held_parts(deal(program_of(meeting=["a", "b"]), listed, 3))
     assert {part: worker for part, worker in places["b"].items() if part != 3} == places["a"]

@@ -73,10 +73,11 @@ BAD_RECORD_BUGS = [
         "letters are kept only by operators with a policy",
         "a state belongs to what uses it",
         "engine/stage_operators.py",
-        "                self.letters[step.vertex] = letters = Letters(context, self._places.bound(node.placed_by))\n"
+        "                self.letters[step.vertex] = letters = "
+        "Letters(context, self._places.bound(node.placed_by, node.name))\n"
         "                policy = self._program.policy(node)\n",
         "                policy = self._program.policy(node)\n"
-        "                letters = Letters(context, self._places.bound(node.placed_by))\n"
+        "                letters = Letters(context, self._places.bound(node.placed_by, node.name))\n"
         "                if policy is not None:\n"
         "                    self.letters[step.vertex] = letters\n",
         (f"{_KEPT}::test_letters_stay_under_the_policy_to_fail",),

@@ -13,6 +13,7 @@ _ON_DEMAND = "tests/conformance/test_on_demand.py"
 _HANDED_OUT = "tests/spark/test_handed_out_parts.py"
 _MOVES = "tests/conformance/test_part_moves.py"
 _BALANCE = "tests/engine/test_balance.py"
+_DATAFLOWS = "tests/properties/test_dataflows.py"
 _GOLDEN = "tests/golden/test_golden.py::test_states_of_parts_are_found_where_the_parts_are_dealt"
 
 DEAL_BUGS = [
@@ -54,9 +55,9 @@ DEAL_BUGS = [
         "equal parts are dealt apart",
         "a part belongs to its source",
         "engine/parts/dealing.py",
-        "(None if name in keyed else name, part)",
+        "(groups.get(name, name), part)",
         "(name, part)",
-        (f"{_DEAL}::test_equal_parts_stay_together_only_where_streams_are_keyed_by_them", _PARTS),
+        (f"{_DEAL}::test_equal_parts_of_streams_that_meet_stay_together", _PARTS),
     ),
     Bug(
         "parts are dealt where their stream meets hashed keys",
@@ -276,5 +277,56 @@ DEAL_BUGS = [
         "                it.rate = kept * it.rate + (1 - kept) * (it.records - it.before) / passed\n",
         "                it.rate = kept * it.rate + (1 - kept) * it.records / passed\n",
         ("tests/engine/test_part_reads.py",),
+    ),
+    Bug(
+        "the letters and counts of a part that moves start over",
+        "only the position is its own",
+        "engine/part_moves.py",
+        "    return Given(states, ended, heard)\n",
+        "    return Given({name: it for name, it in states.items() if name in move.parts}, ended, heard)\n",
+        ("tests/recovery/test_machine.py", f"{_DATAFLOWS}::test_moves_of_parts_do_not_show"),
+    ),
+    Bug(
+        "the last parts of a pool are handed out twice",
+        "two workers may be idle at the end",
+        "engine/parts/pool.py",
+        "                    insort(self._hands[other, worker], self._remove(other, part))\n",
+        "                    insort(self._hands[other, worker], self._remove(other, part))\n"
+        "                    if len(self._waiting[other]) < 2:\n"
+        "                        given[other][(worker + 1) % self._workers].append(part)\n",
+        ("tests/recovery/test_machine.py", f"{_DATAFLOWS}::test_moves_of_parts_do_not_show"),
+    ),
+    Bug(
+        "equal parts of streams that meet are apart",
+        "each source has its own parts",
+        "engine/plan.py",
+        "                groups.update(dict.fromkeys(together, together))\n            if found:\n",
+        "                groups.update({name: {name} for name in together})\n            if found:\n",
+        (f"{_DEAL}::test_equal_parts_of_streams_that_meet_stay_together",),
+    ),
+    Bug(
+        "equal parts that were apart have the epoch of one of their workers",
+        "the last source decides",
+        "engine/parts/places.py",
+        "                if found.setdefault(part, worker) != worker:\n",
+        "                if found.setdefault(part, worker) is None:\n",
+        (f"{_DEAL}::test_parts_of_streams_that_begin_to_meet_come_together",),
+    ),
+    Bug(
+        "a busy part beside quiet ones has its share of a tick only",
+        "shares are fair",
+        "operators/hosting/source.py",
+        "        if rest < _SMALLEST_POLL:\n",
+        "        if rest < BATCH_SIZE:\n",
+        ("tests/operators/hosting/test_shares_of_ticks.py",),
+    ),
+    Bug(
+        "a part is polled again after its end",
+        "a reader knows when it has ended",
+        "operators/hosting/source.py",
+        "                if self._call(part, self._readers[part].is_finished):\n                    continue\n"
+        "                more = ",
+        "                more = ",
+        ("tests/operators/hosting/test_shares_of_ticks.py",),
     ),
 ]

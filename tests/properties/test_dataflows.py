@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 from malflow import SnapshotError
@@ -68,12 +68,14 @@ def test_rescales_do_not_show(
     assert_agree(dataflow, interpret(dataflow), got)
 
 
+unshrunk = settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))  # to make one smaller takes minutes
 moves = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=8)
 
 REACHED: Counter[str] = Counter()
 """How many dataflows of this session handed parts out, and how many parts were moved."""
 
 
+@unshrunk
 @given(
     dataflow=readings(),
     parallelism=st.integers(2, 3),

@@ -148,7 +148,7 @@ class PartPlaces:
         return self._of_source[name]
 
     def bound(self, partitioner: Partitioner | None, operator: str) -> Partitioner | None:
-        """Return the partitioner itself; instead of `part_select` the one of the parts in the streams of an operator."""
+        """Return the partitioner itself; instead of `part_select` that of the parts in the streams of an operator."""
         group = self._groups.operators.get(operator)
         if partitioner is not part_select or group is None:
             return partitioner
