@@ -123,6 +123,7 @@ class StatelessNode(NodeFacts):
         keeps_keys: whether its output keeps the keys of its input.
         least_batch: the number of records that sources should poll at least, since it calls out for many at a time.
         tells_by: the partitions of time by which it tells epochs apart.
+        needs_columns: whether its input must be columns.
     """
 
     outputs: ClassVar[int] = 1
@@ -134,6 +135,7 @@ class StatelessNode(NodeFacts):
     placed_by: Partitioner | None = None
     least_batch: int = 1
     tells_by: TellsBy = None
+    needs_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ __all__ = [
     "UnreadableItem",
     "canonical",
     "from_ipc",
+    "in_microseconds",
     "in_years",
     "is_readable",
     "is_same",
@@ -170,6 +171,40 @@ def _python(array: pa.Array, name: str) -> list[Any]:
                 return items
     items = array.to_pylist()
     return items
+
+
+def in_microseconds(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type with nanoseconds replaced by microseconds; None if it has no nanoseconds.
+
+    >>> in_microseconds(pa.timestamp("ns")), in_microseconds(pa.int64())
+    (TimestampType(timestamp[us]), None)
+    """
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    if pa.types.is_struct(kind):
+        exact = [in_microseconds(field.type) for field in kind]
+        if any(exact):
+            return pa.struct([f if e is None else f.with_type(e) for f, e in zip(kind, exact, strict=True)])
+    return _itemsin_microseconds(kind)
+
+
+def _itemsin_microseconds(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_map(kind):
+        key, item = in_microseconds(kind.key_type), in_microseconds(kind.item_type)
+        return pa.map_(key or kind.key_type, item or kind.item_type) if key or item else None
+    if not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)) or kind.num_fields > 1:
+        return None
+    inner = None if pa.types.is_struct(kind) else in_microseconds(kind.value_type)
+    if inner is None or pa.types.is_dictionary(kind):
+        return inner
+    field = kind.value_field.with_type(inner)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(field, kind.list_size)
+    return pa.large_list(field) if pa.types.is_large_list(kind) else pa.list_(field)
 
 
 def in_years(stamps: np.ndarray[Any, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date, datetime
 from functools import lru_cache
 from itertools import repeat
@@ -96,6 +96,28 @@ class Column(BaseColumn):
             return self._kind.unit == "us" and self._kind.tz in (None, "UTC") and in_years(self._numbers)
         return pa.types.is_integer(self._kind) or not bool(np.isnan(self._numbers).any())
 
+    def unusable(self) -> list[int]:
+        """Return the positions of the items that are None, or do not equal themselves."""
+        if self._numbers is not None and self._numbers.dtype.kind != "f":
+            return []
+        array = self.array
+        is_encoded = pa.types.is_dictionary(array.type)
+        if not _has_nulls(array) and not pa.types.is_floating(array.type.value_type if is_encoded else array.type):
+            return []
+        array = array.dictionary_decode() if is_encoded else array
+        found = array.is_null(nan_is_null=pa.types.is_floating(array.type)).to_numpy(zero_copy_only=False)
+        at: list[int] = np.flatnonzero(found).tolist()
+        return at
+
+    def positions(self, wanted: Collection[Any]) -> list[int]:
+        """Return the positions of the items that are among some."""
+        array = self.array if pa.types.is_dictionary(self._kind) else self.array.dictionary_encode()
+        codes = [code for code, item in enumerate(to_python(array.dictionary)) if item in wanted]
+        if not codes:
+            return []
+        at: list[int] = np.flatnonzero(np.isin(array.indices.to_numpy(zero_copy_only=False), codes)).tolist()
+        return at
+
     def select(self, mask: Sequence[Any]) -> Column:
         """Return the items with a true flag."""
         chosen = flags(mask)
@@ -180,6 +202,15 @@ class Constant(BaseColumn):
     def is_sound(self) -> bool:
         """Whether it is an integer."""
         return type(self.value) is int
+
+    def unusable(self) -> Sequence[int]:
+        """Return all positions, or none."""
+        is_usable = self.value is not None and self.value == self.value
+        return () if is_usable else range(self._length)
+
+    def positions(self, wanted: Collection[Any]) -> Sequence[int]:
+        """Return all positions, or none."""
+        return range(self._length) if self.value in wanted else ()
 
     def select(self, mask: Sequence[Any]) -> Constant:
         """Return it as often as there are true flags."""

@@ -176,6 +176,13 @@ class Frame(Columnar[Any]):
             return Frame(pa.record_batch([pa.nulls(len(self))], names=[_NO_FIELD]), is_whole=False)
         return Frame(self._batch.select(list(names)), is_whole=False)
 
+    def renamed(self, fields: Mapping[str, str]) -> Frame | None:
+        """Return dicts of some fields; None if there is no column for one, or the rows have been made."""
+        columns = [self.column(field) for field in fields.values()]
+        if self._batch is None or any(it is None for it in columns):
+            return None
+        return Frame(pa.record_batch([it.array for it in columns if it is not None], names=[*fields]))
+
     @property
     def packs_small(self) -> bool:  # type: ignore[override] # a frame does until its rows are made
         """Whether the rows have been made."""

@@ -47,6 +47,7 @@ __all__ = [
     "key_of_count",
     "keys_of_given",
     "meetings",
+    "with_columns_kept",
     "written_files",
 ]
 
@@ -295,6 +296,15 @@ def generators_behind(program: Program) -> list[frozenset[str]]:
         for port in vertex.timed_by:
             behind[port.vertex] |= behind[index] | issued
     return behind
+
+
+def with_columns_kept(program: Program) -> frozenset[int]:
+    """Return the vertices upstream of an operator that needs columns; a debug run keeps columns there."""
+    found: set[int] = set()
+    for index, vertex in reversed([*enumerate(program.vertices)]):
+        if index in found or getattr(vertex.node, "needs_columns", False):
+            found.update(port.vertex for port in vertex.inputs)
+    return frozenset(found)
 
 
 def meetings(program: Program) -> list[frozenset[str]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from malflow.engine.dead_letters import WorkerReplays
 from malflow.engine.parts.places import PartPlaces, Parts, everywhere
-from malflow.engine.plan import Program
+from malflow.engine.plan import Program, with_columns_kept
 from malflow.engine.reports import CLOCK
 from malflow.engine.stage_operators import Active, OutputChannels, Outputs, StageOperators, Target, act_for
 from malflow.engine.worker_reports import WorkerReports
@@ -101,6 +101,8 @@ class Worker:
         self.flushing = [it for it in self.operators if type(it).flush is not Operator.flush]
         self._guards = [it.guard for it in self.operators if it.guard is not None]
         self._clocked = [it for it in self.operators if type(it).begin_tick is not Operator.begin_tick]
+        kept = with_columns_kept(program) if debug else frozenset[int]()
+        self._keeping = {active.operator for vertex, active in self._active.items() if vertex in kept}
         self._active_of = {active.operator: active for active in self._active.values()}
         self._replays = WorkerReplays(program, made)
         self.states = WorkerStates(made)
@@ -287,7 +289,11 @@ class Worker:
             verify_kinds(batch, active.operator, at_the_end=isinstance(active.node, SinkNode))
             if isinstance(active.node, StatefulNode):
                 verify_placement(batch, active.operator)
-        trails = [Trail(batches) for batches in active.edges]
+        if active.operator.takes_batches:
+            for batches in active.operator.run(active.edges):
+                yield [watch(batch, name) for batch in batches]
+            return
+        trails = [Trail(batches, keeps_columns=active.operator in self._keeping) for batches in active.edges]
         if isinstance(active.node, _PLACING) or len(trails) > 1:
             for batches in active.operator.run([trail.pieces for trail in trails]):
                 yield [watch(batch, name) for batch in batches]

@@ -264,6 +264,8 @@ class Operator:
     """The additional states of the operator, by role."""
     is_repeatable = True
     """Whether the same input and state always give the same output; not if it asks systems outside."""
+    takes_batches = False
+    """Whether it gets whole batches in a debug run too, rather than single records."""
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
     guard: Guard | None = None

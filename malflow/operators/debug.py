@@ -16,6 +16,7 @@ from malflow.diagnostics import operator_error
 from malflow.message import NoKey
 from malflow.operators.contract import Operator
 from malflow.records.batch import Batch
+from malflow.records.columnar import is_columnar, read_apart
 from malflow.states.keyed import ATOMIC_TYPES
 from malflow.words import short_repr
 
@@ -39,10 +40,17 @@ class _Watched(Batch):
 
 
 class Trail(Sequence[Batch]):
-    """Batches cut into single records and epochs; remembers the one being processed."""
+    """Batches cut into single records and epochs; remembers the one being processed.
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
-        self.pieces: list[_Watched] = [piece for batch in batches for piece in _one_by_one(batch)]
+    Args:
+        batches: the batches.
+        keeps_columns: whether a record of columns stays one, since an operator downstream needs columns.
+    """
+
+    def __init__(self, batches: Iterable[Batch], *, keeps_columns: bool = False) -> None:
+        self.pieces: list[_Watched] = [
+            piece for batch in batches for piece in _one_by_one(batch if keeps_columns else batch.listed())
+        ]
         self._current: _Watched | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -68,7 +76,7 @@ class Trail(Sequence[Batch]):
 def _one_by_one(batch: Batch) -> Iterator[_Watched]:
     placed = batch.placed if isinstance(batch, _Watched) else None
     at = 0
-    for records, epochs in batch.listed().segments():
+    for records, epochs in batch.segments():
         for index in range(len(records)):
             piece = records.part(index, index + 1)
             origin = None if placed is None else placed[at : at + 1]
@@ -80,7 +88,7 @@ def _one_by_one(batch: Batch) -> Iterator[_Watched]:
 
 def watch(batch: Batch, emitter: str, placed: Sequence[Any] = ()) -> Batch:
     """Record the fingerprints of a batch's values, and the keys that placed its records, if known."""
-    looks = [_look(value) for value in batch.values]
+    looks = [_look(value) for value in read_apart(batch.values)]
     origins = list(placed) * len(batch) if placed and batch.keys is not None else None
     return _Watched(batch.keys, batch.values, batch.timestamps, batch.epochs, emitter, looks, origins)
 
@@ -91,6 +99,8 @@ def verify_kinds(batch: Batch, reader: Operator, *, at_the_end: bool) -> None:
     Raises:
         OperatorError: naming the reader.
     """
+    if is_columnar(batch.values) and batch.values.batch is not None:  # of Arrow: no objects
+        return
     lazy = _LAZY if at_the_end else (CoroutineType, AsyncGeneratorType)
     for index, value in enumerate(batch.values):
         if isinstance(value, lazy):
@@ -129,7 +139,7 @@ def verify(batch: Batch, reader: str) -> None:
     """
     if not isinstance(batch, _Watched):
         return
-    for index, (value, look) in enumerate(zip(batch.values, batch.looks, strict=True)):
+    for index, (value, look) in enumerate(zip(read_apart(batch.values), batch.looks, strict=True)):
         if _look(value) != look:
             before = short_repr(pickle.loads(look)) if isinstance(look, bytes) else look  # noqa: S301 - pickled here
             reason = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, compress
 from operator import itemgetter
 from typing import Any, TypeGuard
 
-__all__ = ["BaseColumn", "is_column", "join_lists", "listed", "picked", "selected"]
+__all__ = ["BaseColumn", "is_column", "join_lists", "listed", "picked", "positions_of", "selected"]
 
 _KINDS: set[type] = set()
 
@@ -44,6 +44,14 @@ class BaseColumn(Sequence[Any]):
     def is_sound(self) -> bool:
         """Whether all items are valid timestamps that compare with each other, as their type and range tell."""
 
+    @abstractmethod
+    def unusable(self) -> Sequence[int]:
+        """Return the positions of the items that are None, or do not equal themselves."""
+
+    @abstractmethod
+    def positions(self, wanted: Collection[Any]) -> Sequence[int]:
+        """Return the positions of the items that are among some."""
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
@@ -74,6 +82,13 @@ def selected(items: Sequence[Any], mask: Sequence[Any]) -> Sequence[Any]:
 def picked(items: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
     """Return the keys or timestamps at two or more indices."""
     return items.pick(indices) if is_column(items) else itemgetter(*indices)(items)
+
+
+def positions_of(items: Sequence[Any], wanted: Collection[Any]) -> Sequence[int]:
+    """Return the positions of the keys that are among some."""
+    if is_column(items):
+        return items.positions(wanted)
+    return [at for at, item in enumerate(items) if item in wanted]
 
 
 def join_lists(parts: Sequence[Sequence[Any]], *, in_turn: bool) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeGuard, TypeVar, overload
 
 from malflow.records.column import join_lists
 
-__all__ = ["Columnar", "count_made", "estimated_bytes", "is_columnar", "joined", "made", "rows_made"]
+__all__ = ["Columnar", "count_made", "estimated_bytes", "is_columnar", "joined", "made", "read_apart", "rows_made"]
 
 E = TypeVar("E")
 
@@ -76,6 +76,11 @@ class Columnar(Sequence[E]):
     stays_columns = False
     """Whether batches of this kind are routed and merged as columns."""
 
+    @property
+    def batch(self) -> Any:
+        """The columns as a record batch of Arrow; None if they are none of Arrow, or the values have been made."""
+        return None
+
     def made(self) -> list[E]:
         """Return the values."""
         if self._values is None:
@@ -120,6 +125,11 @@ class Columnar(Sequence[E]):
         """
         del names
         return self
+
+    def renamed(self, fields: Mapping[str, str]) -> Columnar[Any] | None:
+        """Return dicts of some fields, given by their new names, without making the values; None if that can't be."""
+        del fields
+        return None
 
     packs_small = True
     """Whether values are packed a few thousand at a time, as objects are."""
@@ -205,6 +215,11 @@ def joined(parts: Sequence[Sequence[Any]], *, in_turn: bool) -> Columnar[Any] | 
             return None
     together = parts[0].join(parts, in_turn=in_turn)  # type: ignore[arg-type] # all are, as the loop has seen
     return together if together is not None and is_columnar(together) else None
+
+
+def read_apart(values: Sequence[E]) -> Sequence[E]:
+    """Return values to be read one by one, without an effect on those that are columns."""
+    return made(values.apart()) if is_columnar(values) else values
 
 
 _LOOKED_AT = 8

@@ -65,6 +65,13 @@ class Rows(Columnar[dict[str, Any]]):
         """
         return Rows({name: self._columns[name] for name in names}, len(self), is_whole=False)
 
+    def renamed(self, fields: Mapping[str, str]) -> Rows | None:
+        """Return dicts of some fields; None if there is no column for one."""
+        columns = self.columns
+        if columns is None or not columns.keys() >= {*fields.values()}:
+            return None
+        return Rows({name: columns[field] for name, field in fields.items()}, len(self))
+
     def _make(self, columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         rows = make_dicts(tuple(columns))(columns.values()) if columns else [{} for _ in range(len(self))]
         return rows if self.is_whole else list(map(SomeFields, rows))

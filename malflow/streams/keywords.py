@@ -28,6 +28,8 @@ __all__ = [
     "Expiring",
     "Grouped",
     "Guarded",
+    "OfBatches",
+    "OfMappedBatches",
     "RolledUp",
     "Threaded",
     "Versioned",
@@ -45,6 +47,20 @@ class Guarded(Versioned[S], total=False):
     """The keywords of `stateful_map`, `stateful_op` and `connect`."""
 
     on_error: ErrorPolicy
+
+
+class OfBatches(TypedDict, total=False):
+    """The keywords of `filter_batches`, but for ``frame=``."""
+
+    with_key: str | None
+    with_time: str | None
+    on_error: ErrorPolicy
+
+
+class OfMappedBatches(OfBatches, total=False):
+    """The keywords of `map_batches`, but for ``frame=``."""
+
+    schema: Any
 
 
 class Bounded(Versioned[Any], total=False):

@@ -33,6 +33,7 @@ from malflow.streams.connecting import ConnectOperators
 from malflow.streams.dead_letters import add_letters
 from malflow.streams.event_time import EventTimeOperators, KeyedNeedsEpochs, NeedsEpochs
 from malflow.streams.operators.aggregation import AggregateOperators
+from malflow.streams.operators.columns import ColumnOperators
 from malflow.streams.operators.joins import JoinOperators
 from malflow.streams.operators.matching import MatchOperators
 from malflow.streams.operators.outside import CallingOperators, LookupOperators
@@ -46,11 +47,21 @@ from malflow.streams.routing import RoutingOperators
 from malflow.type_parameters import K, T, V_co
 
 if TYPE_CHECKING:
-    from malflow.streams.keywords import Awaited, Cached, Epochs, EventTime, Guarded, Threaded
+    from malflow.streams.keywords import (
+        Awaited,
+        Cached,
+        Epochs,
+        EventTime,
+        Guarded,
+        OfBatches,
+        OfMappedBatches,
+        Threaded,
+    )
 
 __all__ = ["KeyedStream", "KeyedTimedStream", "NeedsEpochs", "Stream", "StreamProvider", "TimedStream"]
 
 A = TypeVar("A")
+F = TypeVar("F")
 KO = TypeVar("KO")
 R = TypeVar("R")
 VO = TypeVar("VO")
@@ -104,6 +115,7 @@ class StreamProvider:
 
 class Stream(
     StatelessOperators[K, V_co, T],
+    ColumnOperators[K, V_co, T],
     LookupOperators[K, V_co, T],
     BroadcastOperators[K, V_co, T],
     CallingOperators[K, V_co, T],
@@ -244,6 +256,33 @@ class KeyedStream(
         def sample(
             self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None
         ) -> KeyedStream[K, V_co, T]: ...
+        @overload
+        def map_batches(
+            self, name: str, function: Callable[[Any], object], *, frame: None = None, **more: Unpack[OfMappedBatches]
+        ) -> KeyedStream[K, dict[str, Any], T]: ...
+        @overload
+        def map_batches(
+            self,
+            name: str,
+            function: Callable[[F], object],
+            *,
+            frame: Callable[[Any], F],
+            **more: Unpack[OfMappedBatches],
+        ) -> KeyedStream[K, dict[str, Any], T]: ...
+        def map_batches(self, name: str, function: Any, **options: Any) -> Any: ...
+        @overload
+        def filter_batches(
+            self, name: str, function: Callable[[Any], object], *, frame: None = None, **more: Unpack[OfBatches]
+        ) -> KeyedStream[K, V_co, T]: ...
+        @overload
+        def filter_batches(
+            self, name: str, function: Callable[[F], object], *, frame: Callable[[Any], F], **more: Unpack[OfBatches]
+        ) -> KeyedStream[K, V_co, T]: ...
+        def filter_batches(self, name: str, function: Any, **options: Any) -> Any: ...
+        def select_columns(self, name: str, *fields: str, **renamed: str) -> KeyedStream[K, dict[str, Any], T]: ...
+        def to_columns(
+            self, name: str, *, schema: Any = ..., key: str | None = ..., timestamp: str | None = ...
+        ) -> KeyedStream[K, dict[str, Any], T]: ...
         @overload
         def lookup(
             self,

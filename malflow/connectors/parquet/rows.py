@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from malflow.checks import check_choice, check_function, checked_names
 from malflow.columns import Column, Frame
-from malflow.columns.arrays import UnreadableItem, is_readable, to_python
+from malflow.columns.arrays import UnreadableItem, in_microseconds, is_readable, to_python
 from malflow.columns.row_classes import fields_of
 from malflow.errors import GraphError
 from malflow.words import did_you_mean, plural
@@ -99,7 +99,7 @@ class RowMaker:
         for name in self.reads:
             _check_one(name, schema)
         self._names = list(names)
-        self._exact = {name: _in_microseconds(schema.field(name).type) for name in self.reads}
+        self._exact = {name: in_microseconds(schema.field(name).type) for name in self.reads}
         self._columns = fields_of(options.row, self._names)
         self._combine = _combiner(options.row, self._names)
 
@@ -207,33 +207,3 @@ def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Se
 
 def _call(row: Any, *values: Any) -> Any:
     return row(*values)
-
-
-def _in_microseconds(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type with nanoseconds replaced by microseconds; None if it has no nanoseconds."""
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind) and kind.unit == "ns":
-        return pa.duration("us")
-    if pa.types.is_time64(kind) and kind.unit == "ns":
-        return pa.time64("us")
-    if pa.types.is_struct(kind):
-        exact = [_in_microseconds(field.type) for field in kind]
-        if any(exact):
-            return pa.struct([f if e is None else f.with_type(e) for f, e in zip(kind, exact, strict=True)])
-    return _items_in_microseconds(kind)
-
-
-def _items_in_microseconds(kind: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_map(kind):
-        key, item = _in_microseconds(kind.key_type), _in_microseconds(kind.item_type)
-        return pa.map_(key or kind.key_type, item or kind.item_type) if key or item else None
-    if not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)) or kind.num_fields > 1:
-        return None
-    inner = None if pa.types.is_struct(kind) else _in_microseconds(kind.value_type)
-    if inner is None or pa.types.is_dictionary(kind):
-        return inner
-    field = kind.value_field.with_type(inner)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(field, kind.list_size)
-    return pa.large_list(field) if pa.types.is_large_list(kind) else pa.list_(field)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import sleep
 from typing import Any
@@ -213,6 +213,18 @@ class Guard:
             return False
         self._keep(record, FOLLOWS, None, parks=True)
         return True
+
+    def leave(self, positions: Collection[int]) -> None:
+        """Note that letters that are replayed together are settled; the others have other positions then."""
+        self._before = [count for at, count in enumerate(self._before) if at not in positions]
+
+    def begin_record(self) -> None:
+        """Begin with a record that no item of `turns` stands for: its function has been called once."""
+        self._tries, self._again, self._has_turn, self._spare = 0, False, False, None
+
+    def may_follow(self, keys: Iterable[Any] = ()) -> Collection[Any]:
+        """Return the keys whose records are not to be tried: those parked, with some that are parked next."""
+        return {*keys, *self._letters.parked} if self.parks and not self._is_replay else ()
 
     def repeats(self, error: BaseException) -> bool:
         """Return whether to retry the failed call with the next item of `turns`, after pausing for it."""

@@ -1,0 +1,398 @@
+"""Operators whose functions get whole batches as columns, and those that make and choose columns.
+
+They import `malflow.columns` when they are made or meet columns: `import malflow` needs no Arrow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from malflow.errors import MalflowError, failures, settled_failures
+from malflow.operators.columns import read_each
+from malflow.operators.contract import Operator, OperatorContext
+from malflow.operators.failures.failed_rows import settled
+from malflow.operators.failures.guard import Guard, is_fatal
+from malflow.operators.failures.halves import Answered, DependsOnNeighbours, by_halves, first_failure
+from malflow.operators.failures.surviving import record_of, without
+from malflow.records.batch import Batch, concat
+from malflow.records.column import positions_of
+from malflow.records.columnar import is_columnar
+from malflow.records.rows import Rows
+from malflow.words import plural
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FilterBatches", "MapBatches", "SelectColumns", "ToColumns"]
+
+
+class _TakesBatches(Operator):
+    """An operator that gets whole batches in a debug run too. Other operators get records one by one there."""
+
+    takes_batches = True
+    replays_together = True
+
+    def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
+        """Process each batch; in a debug run all of a tick as one, since operators before have cut them."""
+        if not self.context.debug:
+            yield from super().run(edges)
+        elif edges[0]:
+            yield self.process(concat(edges[0]))
+
+
+class _CallsBatches(_TakesBatches):
+    """The base of operators with a function of a batch.
+
+    Args:
+        context: the operator's context.
+        callback: the function.
+        frame: makes its argument of a record batch; None for the record batch itself.
+        with_key: the name of the column of keys that it gets as well; None for none.
+        with_time: the name of the column of timestamps that it gets as well; None for none.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        callback: Callable[[Any], Any],
+        frame: Callable[[Any], Any] | None = None,
+        with_key: str | None = None,
+        with_time: str | None = None,
+    ) -> None:
+        from malflow.columns.answers import form_of  # noqa: PLC0415 - only the extra has it
+
+        super().__init__(context, callback)
+        self._form = form_of(frame)
+        self._with_key, self._with_time = with_key, with_time
+        self._like: Any = None  # the last frame; rows of letters become columns like its own
+        self._calls = 0
+
+    @abstractmethod
+    def read(self, answer: Any, rows: int) -> Any:
+        """Return an answer of the function for some rows, as columns or flags; an exception is a failure of it."""
+
+    @abstractmethod
+    def joined(self, answers: Sequence[Any], mask: Sequence[bool] | None) -> Any:
+        """Return several answers as one, without the rows that have a false flag."""
+
+    @abstractmethod
+    def applied(self, batch: Batch, answer: Any) -> Batch:
+        """Return a batch as the answer for it says."""
+
+    @abstractmethod
+    def as_columns(self, answer: Any) -> pa.RecordBatch:
+        """Return an answer as columns, to be compared."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Call the function, unless there is no record."""
+        if not len(batch):
+            return (_empty(batch),)
+        given = self._given(batch)
+        if self.guard is not None:
+            return (self._guarded(batch, given, self.guard),)
+        try:
+            answer = self._answer(given)
+        except failures() as error:
+            raise self._first_failure(batch, given, error) from error
+        return (self._checked(batch, given, answer),)
+
+    def process_again(self, batch: Batch) -> Sequence[Batch]:
+        """Process the rows of dead letters, as columns like those of the last frame."""
+        from malflow.columns.flat_rows import frame_like  # noqa: PLC0415 - as above
+
+        unfit: dict[int, BaseException] = {}
+        for at, row in enumerate(batch.values):
+            try:
+                frame_like([row], self._like)
+            except ValueError as error:
+                if self.guard is None:
+                    raise self.fail_at(error, batch, at, None) from error
+                unfit[at] = error
+        if unfit and self.guard is not None:
+            left, _ = settled(self.guard, batch, unfit)
+            self.guard.leave(left)
+            batch = without(left, batch)
+        return self.process(batch.with_values(frame_like(batch.values, self._like)) if len(batch) else batch)
+
+    def _given(self, batch: Batch) -> pa.RecordBatch:
+        """Return what the function gets, as a record batch.
+
+        Raises:
+            OperatorError: if the values are no columns, or keys or timestamps can't be one.
+        """
+        from malflow.columns.answers import given  # noqa: PLC0415 - as above
+
+        values = batch.values
+        if not is_columnar(values) or values.batch is None:
+            raise self.error(_NO_COLUMNS, record_of(batch, 0))
+        self._like = values[:0]
+        try:
+            return given(batch, values.batch, self._with_key, self._with_time)
+        except (TypeError, ValueError) as error:
+            raise self.error(f"{error}", record_of(batch, getattr(error, "row", 0))) from error
+
+    def _answer(self, given: pa.RecordBatch) -> Any:
+        """Return the answer of the function for some rows, checked and read."""
+        if not self.context.debug:
+            return self.read(self.callback(given if self._form is None else self._form(given)), given.num_rows)
+        from malflow.columns.laws import check_unchanged, copied  # noqa: PLC0415 - as above
+
+        before = copied(given)
+        answer = self.read(self.callback(given if self._form is None else self._form(given)), given.num_rows)
+        check_unchanged(before, given, "its input")
+        return answer
+
+    def _checked(self, batch: Batch, given: pa.RecordBatch, answer: Any) -> Batch:
+        """Return a batch as its answer says; in a debug run, after calling the function again with parts of it.
+
+        Raises:
+            OperatorError: if it answers other rows for a part, or an answer has changed.
+        """
+        if not self.context.debug:
+            return self.applied(batch, answer)
+        from malflow.columns.laws import LawBroken, check_rows, check_unchanged, copied  # noqa: PLC0415 - as above
+
+        self._calls += 1
+        columns = self.as_columns(answer)
+        kept, chance = copied(columns), f"{self.context.operator_name} {self.context.worker_id} {self._calls}"
+        try:
+            check_rows(lambda part: self.as_columns(self._answer(part)), given, kept, chance)
+            check_unchanged(kept, columns, "an earlier answer")
+        except LawBroken as broken:
+            raise self._fault(batch, broken) from broken
+        return self.applied(batch, answer)
+
+    def _first_failure(self, batch: Batch, given: pa.RecordBatch, error: BaseException) -> Exception:
+        """Return the error for the first row at which the function fails."""
+        if is_fatal(error) or not isinstance(error, settled_failures()):
+            return self._fault(batch, error)
+        try:
+            at, found = first_failure(self._part_of(given), len(batch), error)
+        except DependsOnNeighbours as broken:
+            return self.error(f"{broken}", record_of(batch, broken.start))
+        except failures() as worse:
+            return self._fault(batch, worse)
+        if len(batch) > 1:
+            found.add_note(f"it is row {at} of a batch of {len(batch):,}")
+        return self.fail_at(found, batch, at, self.callback)
+
+    def _fault(self, batch: Batch, error: BaseException) -> Exception:
+        """Return the error for a failure that no row is to blame for, or one that names its row itself."""
+        row = getattr(error, "row", None)
+        reason = f"{error}" if isinstance(error, MalflowError) else error
+        if row is not None:
+            return self.error(reason, record_of(batch, row))
+        return self.error(reason, about=f"a batch of {plural(len(batch), 'row')}")
+
+    def _part_of(self, given: pa.RecordBatch) -> Callable[[int, int], Any]:
+        return lambda start, stop: self._answer(given.slice(start, stop - start))
+
+    def _guarded(self, batch: Batch, given: pa.RecordBatch, guard: Guard) -> Batch:
+        """Drop the rows at which the function fails alone, and those that follow a parked one."""
+        parked: Sequence[int] = ()
+        if batch.keys is not None and guard.parks:
+            parked = positions_of(batch.keys, guard.may_follow())
+        places: Sequence[int] = range(len(batch))
+        if parked:
+            places = sorted({*places}.difference(parked))
+            given = given.take(places)
+        answers, failed = self._answers(batch, given, places, guard)
+        if not failed and not parked:
+            return self._checked(batch, given, self.joined([it.answer for it in answers], None))
+        rows = {places[at]: at for at in failed}
+        part = self._part_of(given)
+        left, again = settled(
+            guard,
+            batch,
+            {places[at]: error for at, error in failed.items()},
+            lambda at: part(rows[at], rows[at] + 1),
+            parked,
+        )
+        answers = sorted([*answers, *(Answered(rows[at], rows[at] + 1, it) for at, it in again.items())])
+        gone = frozenset(left)
+        mask = [places[at] not in gone for it in answers for at in range(it.start, it.stop)]
+        if not any(mask):
+            return without(left, _bare(batch))
+        staying = [at for at, place in enumerate(places) if place not in gone]
+        answer = self.joined([it.answer for it in answers], mask)
+        return self._checked(without(left, batch), given.take(staying), answer)
+
+    def _answers(
+        self, batch: Batch, given: pa.RecordBatch, places: Sequence[int], guard: Guard
+    ) -> tuple[list[Answered], dict[int, BaseException]]:
+        """Return the answers for all rows but those at which the function fails, and its exceptions at these.
+
+        Raises:
+            OperatorError: if a failure is none of a row.
+        """
+        count, part = len(places), self._part_of(given)
+        if not count:
+            return [], {}
+        try:
+            return [Answered(0, count, part(0, count))], {}
+        except settled_failures() as error:
+            if is_fatal(error):
+                raise self._fault(batch, error) from error
+            found = error
+        guard.begin_record()
+        try:
+            return by_halves(part, count, found, guard.repeats)
+        except DependsOnNeighbours as broken:
+            raise self.error(f"{broken}", record_of(batch, places[broken.start])) from found
+        except settled_failures() as error:
+            raise self._fault(batch, error) from error
+        finally:
+            guard.begin_record()
+
+
+_NO_COLUMNS = (
+    "it needs columns, and gets Python objects: the source emits them, or an operator before it has read the rows of "
+    "its columns; call .to_columns(...) before it"
+)
+
+
+def _empty(batch: Batch) -> Batch:
+    """Return the epochs of a batch without records."""
+    return Batch(None, (), (), batch.epochs)
+
+
+def _bare(batch: Batch) -> Batch:
+    """Return a batch of which no record stays, with values that cost nothing to drop."""
+    return Batch(None, range(len(batch)), range(len(batch)), batch.epochs)
+
+
+class MapBatches(_CallsBatches):
+    """Replace the columns of each batch by the function's answer: as many rows.
+
+    Args:
+        context: the operator's context.
+        callback: the function.
+        schema: the schema of its answers; None for the first one's.
+        frame: makes its argument.
+        with_key: the column of keys.
+        with_time: the column of timestamps.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        callback: Callable[[Any], Any],
+        schema: Any = None,
+        frame: Callable[[Any], Any] | None = None,
+        with_key: str | None = None,
+        with_time: str | None = None,
+    ) -> None:
+        from malflow.columns.answers import AnswerReader  # noqa: PLC0415 - as above
+
+        super().__init__(context, callback, frame, with_key, with_time)
+        self._reader = AnswerReader(schema)
+
+    def read(self, answer: Any, rows: int) -> pa.RecordBatch:
+        """Return the answer as a record batch."""
+        return self._reader.read(answer, rows)
+
+    def joined(self, answers: Sequence[pa.RecordBatch], mask: Sequence[bool] | None) -> pa.RecordBatch:
+        """Return several answers as one."""
+        from malflow.columns.answers import together  # noqa: PLC0415 - as above
+
+        return together([self._reader.conformed(it) for it in answers], mask)
+
+    def applied(self, batch: Batch, answer: pa.RecordBatch) -> Batch:
+        """Return the batch with the answer as its values."""
+        from malflow.columns import Frame  # noqa: PLC0415 - as above
+
+        return batch.with_values(Frame(answer))
+
+    def as_columns(self, answer: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the answer."""
+        return answer
+
+
+class FilterBatches(_CallsBatches):
+    """Keep the rows with a true flag in the function's answer."""
+
+    def read(self, answer: Any, rows: int) -> Any:
+        """Return the flags as an array of numpy."""
+        from malflow.columns.answers import flags_of  # noqa: PLC0415 - as above
+
+        return flags_of(answer, rows)
+
+    def joined(self, answers: Sequence[Any], mask: Sequence[bool] | None) -> Any:
+        """Return the flags of several answers."""
+        from malflow.columns.answers import joined_flags  # noqa: PLC0415 - as above
+
+        return joined_flags(answers, mask)
+
+    def applied(self, batch: Batch, answer: Any) -> Batch:
+        """Return the rows with a true flag."""
+        from malflow.columns.answers import chosen  # noqa: PLC0415 - as above
+
+        return chosen(batch, answer)
+
+    def as_columns(self, answer: Any) -> pa.RecordBatch:
+        """Return the flags as a column."""
+        from malflow.columns.answers import flags_as_column  # noqa: PLC0415 - as above
+
+        return flags_as_column(answer)
+
+
+class SelectColumns(Operator):
+    """Replace each value by some of its fields, as columns if it is of columns, otherwise as a dict.
+
+    Args:
+        context: the operator's context.
+        fields: the names of the items or attributes, by their new names.
+    """
+
+    takes_batches = True
+
+    def __init__(self, context: OperatorContext, fields: Mapping[str, str]) -> None:
+        super().__init__(context)
+        self._fields = fields
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Choose the columns, or read the fields."""
+        if not len(batch):
+            return (_empty(batch),)
+        values = batch.values
+        if is_columnar(values) and (found := values.renamed(self._fields)) is not None:
+            return (batch.with_values(found),)
+        columns = {}
+        for name, field in self._fields.items():
+            rest = iter(batch.values)
+            try:
+                columns[name] = read_each(batch, field, rest, "name a field that all values have")
+            except failures() as error:
+                raise self.fail(error, batch, rest) from error
+        return (batch.with_values(Rows(columns)),)
+
+
+class ToColumns(_TakesBatches):
+    """Replace each value by a flat row, as columns.
+
+    Args:
+        context: the operator's context.
+        schema: the columns and their types; None for those of the first batch.
+        key: the name of a column for the key; None for none.
+        timestamp: the name of a column for the timestamp; None for none.
+    """
+
+    def __init__(
+        self, context: OperatorContext, schema: Any = None, key: str | None = None, timestamp: str | None = None
+    ) -> None:
+        from malflow.columns.flat_rows import FlatRows  # noqa: PLC0415 - as above
+
+        super().__init__(context)
+        self._rows = FlatRows(schema, key, timestamp)
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Make the columns."""
+        if not len(batch):
+            return (_empty(batch),)
+        try:
+            frame = self._rows.frame_of(batch)
+        except (TypeError, ValueError) as error:
+            raise self.error(f"{error}", record_of(batch, getattr(error, "row", 0))) from error
+        return (batch.with_values(frame),)
