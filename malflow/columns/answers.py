@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _INDEX = "__index_level_"
-"""How the names of columns begin in which pandas passes an index on. An index of rows is no column."""
+"""How the names of columns begin in which pandas passes an index on. An index of rows is not a column."""
 
 
 class BadAnswer(MalflowError, TypeError):
@@ -130,7 +130,7 @@ class AnswerReader:
             rows: the number of rows that the function got.
 
         Raises:
-            BadAnswer: if it is no columns, or its schema is not the one that is due.
+            BadAnswer: if it has no columns, or other ones than expected.
             WrongLength: if it has more or fewer rows.
             ValueError: if an item can't be kept.
         """
@@ -222,9 +222,15 @@ def _as_batch(answer: Any) -> pa.RecordBatch:
 
 
 def _no_columns(answer: Any) -> str:
-    kind = type(answer).__name__
     cure = "call .collect() in the function" if hasattr(answer, "collect") else "answer a data frame or a record batch"
-    return f"it answered {short_repr(answer)}, of type {kind}, which is not a frame of columns; {cure}"
+    return f"it answered {_shown(answer)}, which is not a frame of columns; {cure}"
+
+
+def _shown(answer: Any) -> str:
+    text, kind = short_repr(answer), type(answer).__name__
+    if answer is None:
+        return text
+    return f"an object of type {kind}" if "\n" in text else f"{text}, of type {kind}"
 
 
 def _kept(column: pa.Array, name: str) -> pa.Array:

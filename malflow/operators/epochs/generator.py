@@ -183,7 +183,7 @@ class GenerateEpochs(Operator):
         if is_column(batch.timestamps) and (found := self._by_column(batch)) is not None:
             return found
         skips = self._may_skip(batch)
-        rest = iter(batch.timestamps if skips else batch.values)
+        rest = iter(batch.timestamps if isinstance(self.callback, LimitedOutOfOrderness) else batch.values)
         try:
             late, epochs = (self._skim if skips else self._walk)(batch, rest)
             if self._floors is not None:

@@ -15,7 +15,7 @@ from malflow.message import MAX, MIN
 from malflow.operators.columns import column_of, read_each, read_one
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failures.guard import Guard
-from malflow.operators.failures.surviving import Calls, MessageView, attempt, same_item, without
+from malflow.operators.failures.surviving import Calls, MessageView, attempt, faults_of, same_item, settled, without
 from malflow.records.batch import Batch
 from malflow.records.column import is_column, listed
 from malflow.words import error_text, short_repr
@@ -302,6 +302,24 @@ class AssignTimestampsByField(AssignTimestamps):
     def stamps_of(self, batch: Batch, rest: Iterator[Any]) -> Sequence[Any]:
         """Read the field of each value."""
         return read_each(batch, self._field, rest, _INSTEAD)
+
+    def _guarded(self, batch: Batch, guard: Guard) -> Sequence[Batch]:
+        """Drop the records without a timestamp. Of a column, only these become values."""
+        column = column_of(batch, self._field)
+        if column is None or not is_column(column):
+            return super()._guarded(batch, guard)
+        faults = faults_of(column, _comparable)
+        kept = without(sorted(faults), Batch(None, range(len(column)), column))
+        finder = _FaultFinder()
+        try:
+            checked_timestamps(finder, kept, kept.timestamps)
+        except _Fault:
+            checked = _compared(finder)
+            faults |= faults_of(column, checked, [*kept.values])
+        left, _ = settled(guard, batch, faults)
+        epochs = [(position, epoch) for position, epoch in batch.epochs if epoch is MAX]
+        staying = without(left, Batch(batch.keys, batch.values, column, epochs))
+        return (staying.with_timestamps(checked_timestamps(finder, staying, staying.timestamps)),)
 
     def stamp_calls(
         self, batch: Batch, guard: Guard, view: Iterator[Any], checked: Callable[[Any], Any]

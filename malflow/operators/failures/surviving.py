@@ -1,11 +1,12 @@
 """Loops with a guard: they continue after a record at which the user's function fails. A failed record has no output.
 
-An operator without a guard never enters them, and its own loop has no step for failures.
+An operator without a guard never enters them, and its own loop has no step for failures. Of a batch of columns, only
+failed rows become Python objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -17,6 +18,7 @@ from malflow.operators.contract import Logic, Operator, OperatorContext, check_n
 from malflow.operators.failures.dead_letters import Letters, Record
 from malflow.operators.failures.guard import Guard
 from malflow.records.batch import Batch
+from malflow.records.column import BaseColumn, positions_of
 from malflow.states.keyed import ATOMIC_TYPES, KeyedState, copied
 from malflow.words import error_text, short_repr
 
@@ -26,9 +28,12 @@ __all__ = [
     "SparesStates",
     "attempt",
     "completed",
+    "faults_of",
     "guarded",
     "record_of",
+    "rows_parked",
     "same_item",
+    "settled",
     "without",
 ]
 
@@ -139,6 +144,102 @@ def without(failed: Sequence[int], batch: Batch) -> Batch:
 def same_item(item: Any, _value: Any) -> Any:
     """Return the item of a column for another attempt; a new copy of the value does not change it."""
     return item
+
+
+def faults_of(
+    column: BaseColumn, check: Callable[[Any], object], rows: Sequence[int] | None = None
+) -> dict[int, BaseException]:
+    """Return the exceptions of a check of items of a column, by row.
+
+    Args:
+        column: the keys or timestamps.
+        check: raises an exception for an item that can't be one.
+        rows: the rows to check; None for those without an item, and with NaN.
+    """
+    faults: dict[int, BaseException] = {}
+    for at in column.unusable() if rows is None else rows:
+        try:
+            check(column[at])
+        except settled_failures() as error:
+            faults[at] = error
+    return faults
+
+
+def settled(
+    guard: Guard,
+    batch: Batch,
+    failed: Mapping[int, BaseException],
+    again: Callable[[int], Any] | None = None,
+    parked: Sequence[int] | None = None,
+) -> tuple[list[int], dict[int, Any]]:
+    """Decide about failed rows, and the rows that follow one of their key, in their order.
+
+    Args:
+        guard: the guard of the operator.
+        batch: the records.
+        failed: the exceptions, by row.
+        again: calls the function with one row again, and returns its answer; None if that fails in the same way.
+        parked: the rows of keys that were parked before; None to find them.
+
+    Returns:
+        The rows that leave the batch, and the answers of those at which the function has not failed again.
+
+    Raises:
+        OperatorError: if the policy is to fail.
+    """
+    left: list[int] = []
+    answers: dict[int, Any] = {}
+    rows = _rows_concerned(guard, batch, failed, rows_parked(guard, batch) if parked is None else parked)
+    try:
+        for at, record in zip(rows, _records(batch, rows), strict=True):
+            if guard.follows(record):
+                left.append(at)
+                continue
+            error = failed.get(at)
+            if error is None:
+                continue
+            guard.begin_record()
+            while error is not None and guard.repeats(error):
+                error = _tried(at, error, again, answers)
+            if error is not None:
+                guard.take(error, record, at=at)
+                left.append(at)
+    finally:
+        guard.begin_record()
+    return left, answers
+
+
+def rows_parked(guard: Guard, batch: Batch) -> Sequence[int]:
+    """Return the rows of a batch whose keys are parked."""
+    keys = guard.may_follow()
+    return positions_of(batch.keys, keys) if keys and batch.keys is not None else ()
+
+
+def _tried(
+    at: int, error: BaseException, again: Callable[[int], Any] | None, answers: dict[int, Any]
+) -> BaseException | None:
+    if again is None:
+        return error
+    try:
+        answers[at] = again(at)
+    except settled_failures() as found:
+        return found
+    return None
+
+
+def _rows_concerned(
+    guard: Guard, batch: Batch, failed: Mapping[int, BaseException], parked: Sequence[int]
+) -> Sequence[int]:
+    """Return the failed rows, and those that may follow one."""
+    if batch.keys is None or not failed or not guard.parks:
+        return sorted({*failed, *parked})
+    keys = guard.may_follow(batch.keys[at] for at in failed)
+    return sorted({*failed, *parked, *positions_of(batch.keys, keys)})
+
+
+def _records(batch: Batch, rows: Sequence[int]) -> list[Record]:
+    chosen = batch.take(rows).listed()
+    return [record_of(chosen, at) for at in range(len(rows))]
 
 
 class MessageView:

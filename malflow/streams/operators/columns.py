@@ -50,7 +50,7 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
         with_time: str | None = None,
         on_error: ErrorPolicy = "fail",
     ) -> Any:
-        """Replace the columns of each batch of records by ``function(batch)``: a row for each row.
+        """Replace the columns of each batch of records with ``function(batch)``: a row for each row.
 
         Row i of the answer may depend on row i of the batch only, as batches have any size; ``debug=True`` on a runtime
         checks that. The function must not write to its input. Keys and timestamps stay. The values of the new stream
@@ -67,7 +67,7 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
             with_key: the name of a further column in the function's argument, with the keys.
             with_time: the name of a further one, with the timestamps.
             on_error: the fate of a row at which the function fails, as for `map`. The function is called again with
-                parts of the batch to find such rows; the others go on.
+                parts of the batch to find such rows, and keeps the others.
 
         >>> import pyarrow.compute as pc
         >>> def priced(batch):
@@ -126,7 +126,7 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
         return self._of_batches(name, partial(logic, with_key=with_key, with_time=with_time), on_error)
 
     def select_columns(self, name: str, *fields: str, **renamed: str) -> Stream[K, dict[str, Any], T]:
-        """Replace each value by a dict of some of its fields; columns are chosen without a copy.
+        """Replace each value with a dict of some of its fields; columns are chosen without a copy.
 
         Args:
             name: the operator's name.
