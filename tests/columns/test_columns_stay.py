@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from malflow import MultiProcessRuntime, SingleThreadRuntime, StreamProvider, agg
+from malflow import MultiProcessRuntime, SingleThreadRuntime, SparkRuntime, StreamProvider, agg
 from malflow.connectors.parquet import ParquetSource
 from malflow.sinks import VecSink
 from malflow.windows import tumbling
@@ -79,6 +79,16 @@ def test_rows_made_before_a_function(run: Run, tmp_path: Path) -> None:
     assert {(msg.key, msg.value[0]): msg.value[1] for msg in sink} == expected()
     assert sum(progress.rows_made.values()) <= len(expected())
     assert not progress.rows_made.keys() - {"total"}
+
+
+@pytest.mark.spark
+def test_rows_made_on_spark(spark: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+
+    def run(build: Any) -> Any:
+        return finished(SparkRuntime(build, parallelism=2, spark=spark))
+
+    test_rows_made_before_a_function(run, tmp_path)
 
 
 @pytest.mark.parametrize("run", RUNTIMES)
