@@ -1,0 +1,1 @@
+"""Programs of the benchmark of columns, in malflow and its peers."""

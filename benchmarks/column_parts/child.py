@@ -1,0 +1,72 @@
+"""One run of one peer: prints its processor time, in nanoseconds a record; null if it has no such program."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SIZE, BOUND, STEP = 10_000_000, 1_000_000, 1_000_000
+"""Windows of ten seconds, a bound and steps of epochs of one second, in microseconds."""
+
+GROUP = 1 << 20
+"""The rows of a row group."""
+
+
+def main() -> None:
+    program, peer, folder, records, keys = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
+    path = f"{folder}/trades.parquet"
+    if program == "write":
+        pq.write_table(trades(records, keys), path, compression="zstd", row_group_size=GROUP)
+        print("null")
+        return
+    table = (
+        pq.read_table(path, read_dictionary=["symbol"]).combine_chunks() if program not in ("read", "parquet") else None
+    )
+    module = importlib.import_module(_MODULES[peer])
+    run = module.program(program, peer, path, table)
+    if run is None:
+        print("null")
+        return
+    began = time.process_time()
+    run()
+    print(json.dumps(1e9 * (time.process_time() - began) / records))
+
+
+def trades(records: int, keys: int) -> pa.Table:
+    """Return trades: a symbol, a time that is a little out of order, an integer and two floats."""
+    random = np.random.default_rng(7)
+    names = pa.array([f"symbol {number}" for number in range(keys)])
+    codes = pa.array(random.integers(0, keys, records).astype(np.int32))
+    window = max(1, 10 * keys)  # results of windows are a tenth of the records
+    stamps = np.arange(records) * (SIZE // window) + random.integers(-BOUND // 2, BOUND // 2, records)
+    return pa.table(
+        {
+            "symbol": pa.DictionaryArray.from_arrays(codes, names),
+            "ts": np.maximum(stamps, 0),
+            "qty": random.integers(1, 1000, records),
+            "price": random.random(records) * 100,
+        }
+    )
+
+
+_MODULES: dict[str, Any] = {
+    "columns": "column_parts.dataflows",
+    "functions": "column_parts.dataflows",
+    "fields": "column_parts.dataflows",
+    "polars": "column_parts.peers",
+    "duckdb": "column_parts.peers",
+    "loop": "column_parts.peers",
+    "bytewax": "column_parts.in_bytewax",
+}
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main()
