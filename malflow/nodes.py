@@ -89,6 +89,11 @@ class NodeFacts:
         """The partitions of time by which it tells epochs apart: see `TellsBy`."""
         return ()
 
+    @property
+    def passes(self) -> frozenset[str] | None:
+        """The fields that it reads of values that it passes on unchanged; None if it reads more, or changes them."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
@@ -140,13 +145,14 @@ class StatelessNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class KeyNode(NodeFacts):
-    """Sets the key of each record."""
+    """Sets the key of each record; `passes` has its field if the key is one."""
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
     on_error: OnError | None = None
     placed_by: Partitioner | None = None
+    passes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,7 @@ class ExchangeNode(NodeFacts):
     role: ClassVar[str | None] = "exchange"
     name: str
     partitioner: Partitioner
+    passes: ClassVar[frozenset[str] | None] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +221,14 @@ class StatefulNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class TimestampsNode(NodeFacts):
-    """Sets the timestamp of each record; its stream has no epochs."""
+    """Sets the timestamp of each record; its stream has no epochs. `passes` has its field if the timestamp is one."""
 
     outputs: ClassVar[int] = 1
     name: str
     logic: Logic
     on_error: OnError | None = None
     placed_by: Partitioner | None = None
+    passes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,7 @@ class EpochsNode(NodeFacts):
         source: the source whose parts each have an epoch; None if the stream has one epoch.
         idle_after: the silence after which time advances without input; None if it does not.
         second: how many units of a numeric timestamp make a second; None if unknown.
+        passes: no fields, if its generator reads timestamps alone; None if it reads values.
     """
 
     outputs: ClassVar[int] = 2
@@ -243,6 +252,7 @@ class EpochsNode(NodeFacts):
     source: str | None = None
     idle_after: timedelta | None = None
     second: Any = None
+    passes: frozenset[str] | None = None
 
     @property
     def tells_by(self) -> TellsBy:
@@ -252,13 +262,14 @@ class EpochsNode(NodeFacts):
 
 @dataclass(frozen=True, slots=True)
 class SplitNode(NodeFacts):
-    """Copies each record to any of its outputs."""
+    """Copies each record to any of its outputs; `passes` has no fields if that is each of them."""
 
     name: str
     logic: Logic
     outputs: int
     on_error: OnError | None = None
     placed_by: Partitioner | None = None
+    passes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +278,7 @@ class UnionNode(NodeFacts):
 
     outputs: ClassVar[int] = 1
     role: ClassVar[str | None] = "union"
+    passes: ClassVar[frozenset[str] | None] = frozenset()
     name: str
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from column_parts.child import BOUND, SIZE, STEP
-
 from malflow import SingleThreadRuntime, agg
 from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.sinks import StatelessSink, StatelessSinkImpl

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from malflow.errors import GraphError
 from malflow.failures import OnError
 from malflow.nodes import (
+    LETTERS_OUTPUT,
     EpochsNode,
     ExchangeNode,
     KeyNode,
@@ -44,6 +45,7 @@ __all__ = [
     "check_not_input",
     "epoch_groups",
     "epochs_along",
+    "fields_of_source",
     "key_of_count",
     "keys_of_given",
     "meetings",
@@ -360,3 +362,35 @@ def written_files(vertices: Iterable[Vertex]) -> Iterator[tuple[Vertex, object, 
         target = getattr(impl, "target", None)
         if is_resumable(impl) and isinstance(target, str):
             yield vertex, impl, target
+
+
+def fields_of_source(program: Program, vertex: int) -> frozenset[str] | None:
+    """Return the fields that are read of a source's values, by name; None if anybody reads, or keeps, whole values.
+
+    Args:
+        program: the program.
+        vertex: the source.
+    """
+    fields: frozenset[str] = frozenset()
+    for index, reader in enumerate(program.vertices):
+        for port in reader.inputs:
+            if port.vertex != vertex:
+                continue
+            read = None if port.output == LETTERS_OUTPUT else _fields_of_reader(program, index)
+            if read is None:
+                return None
+            fields |= read
+    return fields
+
+
+def _fields_of_reader(program: Program, index: int) -> frozenset[str] | None:
+    node = program.vertices[index].node
+    if program.policy(node) is not None:  # a dead letter holds the whole value
+        return None
+    if isinstance(node, StatefulNode):
+        reads = node.reads
+        return None if reads is None or not all(isinstance(it, str) for it in reads.values()) else frozenset(reads)
+    if node.passes is None:
+        return None
+    after = fields_of_source(program, index)
+    return None if after is None else after | node.passes

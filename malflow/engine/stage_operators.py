@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from malflow.diagnostics import is_of_malflow
 from malflow.engine.parts.places import PartPlaces, Parts
-from malflow.engine.plan import Program, Stage, Step, keys_of_given
+from malflow.engine.plan import Program, Stage, Step, fields_of_source, keys_of_given
 from malflow.engine.reports import Facts
 from malflow.engine.state_specs import placement_of
 from malflow.errors import MalflowError
@@ -35,7 +35,7 @@ from malflow.operators.failures.dead_letters import Letters
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import guarded
 from malflow.operators.hosting.sink import SinkWriter, open_sink
-from malflow.operators.hosting.source import Source
+from malflow.operators.hosting.source import Source, reading
 from malflow.operators.key_sampling import HotSample
 from malflow.operators.routing import Merge, Router
 from malflow.records.batch import Batch
@@ -309,7 +309,9 @@ class StageOperators:
     def _build(self, node: Node, step: Step, context: OperatorContext) -> Operator:
         match node:
             case SourceNode(source=source, keyed=keyed):
-                operator = Source(context, source, keyed=keyed, parts=self._parts[node.name][context.worker_id])
+                fields = None if context.debug else fields_of_source(self._program, step.vertex)
+                parts = self._parts[node.name][context.worker_id]
+                operator = Source(context, reading(source, fields), keyed=keyed, parts=parts)
                 self.sources.append(operator)
                 if node.on_error is not None:
                     self.letters[step.vertex] = letters = Letters(context, None)

@@ -291,7 +291,8 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             logic: Logic = partial(AssignTimestampsByField, field=assigner)
         else:
             logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))
-        return TimestampsNode(name, logic, checked_policy(name, on_error), self._placed_by())
+        passes = frozenset({assigner}) if isinstance(assigner, str) else None
+        return TimestampsNode(name, logic, checked_policy(name, on_error), self._placed_by(), passes)
 
     def _epochs_node(
         self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool
@@ -311,7 +312,8 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         logic: Callable[[OperatorContext], GenerateEpochs] = partial(GenerateEpochs, **options)
         if source is not None:
             logic = partial(GeneratePartEpochs, parts_of=source, sender=lineage.sender, **options)
-        return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second)
+        passes = frozenset[str]() if isinstance(generator, LimitedOutOfOrderness) else None
+        return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second, passes)
 
 
 def _bound(name: str, out_of_orderness: Any) -> LimitedOutOfOrderness:

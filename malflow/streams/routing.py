@@ -130,7 +130,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         >>> run([1], lambda stream: stream.cloned("both", 2)[1])
         [1]
         """
-        return self._split(name, partial(Cloned, outputs=outputs), outputs)
+        return self._split(name, partial(Cloned, outputs=outputs), outputs, passes=frozenset())
 
     def union(self, *streams: Stream[K, V_co, T], name: str | None = None) -> Stream[K, V_co, T]:
         """Merge streams into one. The epoch is the least of theirs; the order between streams is not specified.
@@ -159,9 +159,17 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
             logic: Logic = partial(KeyByField, field=key_fn)
         else:
             logic = partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))
-        return self._append(KeyNode(name, logic, checked_policy(name, on_error), self._placed_by()))
+        passes = frozenset({key_fn}) if isinstance(key_fn, str) else None
+        return self._append(KeyNode(name, logic, checked_policy(name, on_error), self._placed_by(), passes))
 
-    def _split(self, name: str, logic: Logic, outputs: int, policy: OnError | None = None) -> Any:
+    def _split(
+        self,
+        name: str,
+        logic: Logic,
+        outputs: int,
+        policy: OnError | None = None,
+        passes: frozenset[str] | None = None,
+    ) -> Any:
         check_count(name, outputs, "number of outputs")
-        port = self._append(SplitNode(name, logic, outputs, policy, self._placed_by()))
+        port = self._append(SplitNode(name, logic, outputs, policy, self._placed_by(), passes))
         return [self._at(Port(port.vertex, output)) for output in range(outputs)]

@@ -13,6 +13,7 @@ import pytest
 
 from malflow import MultiProcessRuntime, SingleThreadRuntime, SparkRuntime, StreamProvider, agg
 from malflow.connectors.parquet import ParquetSource
+from malflow.errors import OperatorError
 from malflow.sinks import VecSink
 from malflow.windows import tumbling
 
@@ -139,3 +140,52 @@ def test_zoned_timestamps(tmp_path: Path) -> None:
 
     on_one_thread(build)
     assert [msg.value.value for msg in sink] == [sum(range(at, min(at + 60, 1000))) for at in range(0, 1000, 60)]
+
+
+def sums_of(path: str, key: Any, field: str, runtime: Any = SingleThreadRuntime, **options: Any) -> tuple[Any, Any]:
+    """Return the keys and sums of a field, and the columns that the reader of the last file decoded."""
+    sink, asked = VecSink[Any, Any, Any](), []
+
+    class Source(ParquetSource):
+        def reading(self, fields: frozenset[str]) -> ParquetSource:
+            asked.append(sorted(fields))
+            return super().reading(fields)
+
+    def build(provider: StreamProvider) -> None:
+        trades = provider.new_stream().source("trades", Source(path))
+        keyed = trades.key_distribute("symbol", key)
+        keyed.aggregate("sums", agg.sum(field)).sink("out", sink)
+
+    runtime(build, **options).execute()
+    return [(msg.key, msg.value) for msg in sink], asked
+
+
+def test_columns_that_nobody_reads_are_not_decoded(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    found, asked = sums_of(path, "symbol", "qty")
+    assert asked == [["qty", "symbol"]]
+    whole, none = sums_of(path, lambda msg: msg.value["symbol"], "qty")
+    assert (whole, none) == (found, [])
+    in_debug, none = sums_of(path, "symbol", "qty", debug=True)
+    assert (in_debug, none) == (found, [])
+
+
+def test_missing_field_is_named_beside_all_others(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError, match=r"no item 'symbl'; it has \['symbol', 'ts', 'qty'\]"):
+        sums_of(written(tmp_path), "symbl", "qty")
+
+
+def test_folder_with_a_value_of_its_own_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "level=3"
+    folder.mkdir()
+    written(folder)
+    sink = VecSink[Any, Any, Any]()
+
+    def build(provider: StreamProvider) -> None:
+        source = ParquetSource(f"{tmp_path}/", partitions={"level": complex})
+        stream = provider.new_stream().source("trades", source).key_distribute("level", "level")
+        stream.aggregate("sums", agg.sum("qty")).sink("out", sink)
+
+    on_one_thread(build)
+    assert sink.values[-1] == sum(number % 11 for number in range(ROWS))
+    assert {msg.key for msg in sink} == {3 + 0j}

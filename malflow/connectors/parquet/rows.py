@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ from malflow.columns import Column, Frame
 from malflow.columns.arrays import UnreadableItem, in_microseconds, is_readable, to_python
 from malflow.columns.row_classes import fields_of
 from malflow.errors import GraphError
+from malflow.records.rows import Rows
 from malflow.words import did_you_mean, plural
 
 __all__ = ["Nanoseconds", "Row", "RowMaker", "RowOptions", "Timestamp", "UnreadableColumn", "row_options", "too_fine"]
@@ -38,12 +39,19 @@ class RowOptions:
         row: see `Row`.
         timestamp: a column, a function of the value, or None for the index of the row.
         nanoseconds: the handling of times that Python can't represent exactly.
+        fields: the columns that are read of dicts, if the dataflow shows that no others are; None for all of them.
     """
 
     columns: tuple[str, ...] | None
     row: Row
     timestamp: Timestamp
     nanoseconds: Nanoseconds
+    fields: frozenset[str] | None = None
+
+    def reading(self, fields: frozenset[str]) -> RowOptions:
+        """Return options for dicts of which only some fields are read; the same for other records."""
+        stamped = self.timestamp is None or isinstance(self.timestamp, str)
+        return replace(self, fields=fields) if self.row is dict and stamped else self
 
 
 def row_options(
@@ -94,6 +102,10 @@ class RowMaker:
         single = isinstance(options.row, str)
         everything = (*schema.names, *constants)
         names = (options.row,) if single else options.columns if options.columns is not None else everything
+        fields = options.fields
+        self._is_whole = fields is None or not fields.issubset(names) or fields.issuperset(names)
+        if not self._is_whole:  # a field that is missing is an error of its reader, which names all others
+            names = tuple(name for name in names if name in (fields or ()))
         stamped = [options.timestamp] if isinstance(options.timestamp, str) else []
         self.reads: list[str] = [name for name in dict.fromkeys([*names, *stamped]) if name not in constants]
         for name in self.reads:
@@ -138,7 +150,7 @@ class RowMaker:
             if name not in self._constants and not is_readable(column):
                 self._to_python(batch, name)  # it raises the error
         row = self._options.row
-        return Frame(pa.record_batch(columns, names=self._columns), row)
+        return Frame(pa.record_batch(columns, names=self._columns), row, is_whole=self._is_whole)
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         if name not in self._constants:
@@ -202,6 +214,10 @@ def _combiner(row: Row, names: list[str]) -> Callable[[list[list[Any]], int], Se
         return lambda columns, _: columns[0]
     if not names:
         return lambda _, count: [_call(row) for _ in range(count)]
+    if row is tuple:
+        return lambda columns, _: list(zip(*columns, strict=True))
+    if row is dict:
+        return lambda columns, _: Rows(dict(zip(names, columns, strict=True)))
     return lambda columns, _: [_call(row, *values) for values in zip(*columns, strict=True)]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -366,6 +367,12 @@ class ParquetSource(ListedFiles[Any, Any, PlainPosition]):
     def build_part(self, part: str, state: PlainPosition | None) -> ParquetPartition:
         """Return a reader of one file. It opens the file at the first poll."""
         return ParquetPartition(part, self._options, ParquetPosition() if state is None else ParquetPosition.of(state))
+
+    def reading(self, fields: frozenset[str]) -> ParquetSource:
+        """Return a source that decodes only these columns, if its records are dicts that have them."""
+        source = copy(self)
+        source._options = replace(self._options, rows=self._options.rows.reading(fields))  # noqa: SLF001 - of this class
+        return source
 
     def __repr__(self) -> str:
         secrets = secrets_in(self._storage_options)

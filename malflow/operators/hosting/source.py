@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
@@ -22,7 +23,7 @@ from malflow.records.columnar import is_columnar, rows_made
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 from malflow.words import error_line, error_text, qualified_name, short_repr
 
-__all__ = ["Source"]
+__all__ = ["Source", "reading"]
 
 _SMALLEST_POLL = 64
 """The least limit of a part, unless the limit of the whole tick is lower."""
@@ -539,3 +540,16 @@ class _Width:
         self._polled = len(batch) if is_columnar(batch.values) else 0
         if self._polled:
             self._made, self._began = rows_made(), monotonic()
+
+
+def reading(source: Any, fields: Collection[str] | None) -> Any:
+    """Return a source that need not read more than some fields of its values, if it can do that.
+
+    Args:
+        source: the source, as users pass it to streams.
+        fields: the names of the fields; None for whole values.
+    """
+    impl = source.impl
+    return (
+        source if not fields or not hasattr(impl, "reading") else replace(source, impl=impl.reading(frozenset(fields)))
+    )
