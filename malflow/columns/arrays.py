@@ -18,6 +18,8 @@ from malflow.errors import MalflowError
 __all__ = [
     "UnreadableItem",
     "canonical",
+    "compact",
+    "from_compact",
     "from_ipc",
     "in_microseconds",
     "in_years",
@@ -263,18 +265,32 @@ def to_ipc(columns: Sequence[pa.Array]) -> bytes:
 
     Arrow's pickle of a slice would hold all items of the array from which it was cut.
     """
-    batch = pa.record_batch(list(map(_without_unused, columns)), names=[""] * len(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return _stream(pa.record_batch(list(map(_without_unused, columns)), names=[""] * len(columns)))
 
 
 def from_ipc(data: bytes) -> list[pa.Array]:
     """Return the columns of a stream by `to_ipc`."""
     columns: list[pa.Array] = pa.ipc.open_stream(data).read_next_batch().columns
     return columns
+
+
+def compact(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as one stream of Arrow, with its schema and its own items only."""
+    columns = [it if (own := _without_unused(it)) is it else own.cast(it.type) for it in batch.columns]
+    return _stream(pa.record_batch(columns, schema=batch.schema))
+
+
+def from_compact(data: bytes) -> pa.RecordBatch:
+    """Return the batch of a stream by `compact`."""
+    return pa.ipc.open_stream(data).read_next_batch()
+
+
+def _stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _without_unused(array: pa.Array) -> pa.Array:

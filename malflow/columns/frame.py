@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from malflow.columns.arrays import canonical, from_ipc, is_same, to_ipc, to_python
 from malflow.columns.column import Column, Constant, flags, join_columns, places, turns
+from malflow.columns.row_classes import record_fields
 from malflow.records.columnar import Columnar, count_made
 from malflow.records.rows import SomeFields, make_dicts
 from malflow.words import listed
@@ -122,6 +123,14 @@ class Frame(Columnar[Any]):
             return list(items[names.index(self.row)])
         return list(zip(*items, strict=True)) if self.row is tuple else list(map(self.row, *items))
 
+    def record_batch(self) -> pa.RecordBatch | None:
+        """Return the columns, if each is a field of the rows and the rows have no other; otherwise None."""
+        batch = self._batch
+        if batch is None or not self.is_whole:
+            return None
+        names = batch.schema.names
+        return batch if names == (names if self.row is dict else record_fields(self.row)) else None
+
     def apart(self) -> Frame:
         """Return the rows for another reader. If it makes them, these remain columns."""
         return self if self._batch is None else self._of(self._batch)
@@ -182,6 +191,11 @@ class Frame(Columnar[Any]):
         if self._batch is None or any(it is None for it in columns):
             return None
         return Frame(pa.record_batch([it.array for it in columns if it is not None], names=[*fields]))
+
+    @property
+    def is_arrow(self) -> bool:  # type: ignore[override] # a frame is until its rows are made
+        """Whether no row has been made."""
+        return self._batch is not None
 
     @property
     def packs_small(self) -> bool:  # type: ignore[override] # a frame does until its rows are made

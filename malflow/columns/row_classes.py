@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-__all__ = ["fields_of"]
+__all__ = ["fields_of", "record_fields"]
 
 
 def fields_of(row: Any, names: list[str]) -> list[str] | None:
@@ -32,6 +34,17 @@ def fields_of(row: Any, names: list[str]) -> list[str] | None:
     if fields is None or len(fields) < len(names):
         return None
     return fields[: len(names)] if _is_enough(row, len(names), len(fields)) else None
+
+
+@lru_cache(maxsize=64)
+def record_fields(row: Any) -> list[str] | None:
+    """Return the names of all fields of a class of records; None for other rows.
+
+    >>> record_fields(tuple)
+    """
+    if not isinstance(row, type) or issubclass(row, Mapping):
+        return None
+    return _of_named_tuple(row) or _of_dataclass(row)
 
 
 def _is_enough(row: Any, given: int, fields: int) -> bool:

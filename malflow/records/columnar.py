@@ -131,12 +131,19 @@ class Columnar(Sequence[E]):
         del fields
         return None
 
+    is_arrow = False
+    """Whether the columns are a batch of Arrow, which stays one when the values are read `apart`."""
+
     packs_small = True
     """Whether values are packed a few thousand at a time, as objects are."""
 
     def packed(self, keys: Sequence[Any] | None, timestamps: Sequence[Any]) -> object | None:
         """Return an object that is unpickled as a tuple of keys, values and timestamps; None to pickle each of them."""
         del keys, timestamps
+        return None
+
+    def record_batch(self) -> Any:
+        """Return a `pyarrow.RecordBatch` with a column for each field of the values; None if there is none."""
         return None
 
     def apart(self) -> Sequence[E]:

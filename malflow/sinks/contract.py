@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from malflow.errors import GraphError, check_arguments, check_methods, check_not_deferred, offers
 from malflow.message import DataMessage
 from malflow.type_parameters import K, P, S, T, V
 from malflow.words import short_repr
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = [
+    "KeepingSink",
     "ResumableSinkImpl",
     "StatefulSink",
     "StatefulSinkImpl",
@@ -20,7 +24,17 @@ __all__ = [
     "StatelessSink",
     "StatelessSinkImpl",
     "is_resumable",
+    "offered",
+    "optional",
 ]
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def optional(method: M) -> M:
+    """Mark a method of a contract as its default, which `offered` does not count."""
+    method.is_optional = True  # type: ignore[attr-defined] # a mark
+    return method
 
 
 class StatelessSinkImpl(Generic[K, V, T]):
@@ -38,16 +52,20 @@ class StatelessSinkImpl(Generic[K, V, T]):
         takes_all_or_none: whether `sink_batch` writes either all of its messages or, if it raises, none. Then a policy
             ``on_error=`` other than to fail still writes batches; otherwise it writes messages one by one. False if an
             implementation lacks the attribute.
+        takes_columns: whether `sink_columns` is called, if the sink has it. True if an implementation lacks the
+            attribute.
     """
 
     takes_all_or_none: ClassVar[bool] = False
     on_driver: ClassVar[bool] = False
     reader_is_gone: bool = False
+    takes_columns: bool = True
 
     @abstractmethod
     def sink(self, msg: DataMessage[K, V, T]) -> None:
         """Write one message."""
 
+    @optional
     def sink_batch(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> None:
         """Write a batch of messages, as three columns of equal length. Don't mutate them.
 
@@ -55,6 +73,19 @@ class StatelessSinkImpl(Generic[K, V, T]):
         """
         for message in map(DataMessage, keys, values, timestamps):
             self.sink(message)
+
+    @optional
+    def sink_columns(self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]) -> None:
+        """Write a batch of messages with values that came as columns and are records: dicts, or of a class.
+
+        Optional: without it, Python objects are made of the columns, for `sink_batch`. The default is never called.
+
+        Args:
+            keys: the keys, such as a `malflow.columns.Column`; None if no message has one.
+            batch: a column for each field of the values. Don't write into its buffers.
+            timestamps: the timestamps, such as a `malflow.columns.Column`.
+        """
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Make the written messages visible to readers. Called at the end of every tick."""
@@ -88,6 +119,37 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
         Args:
             position: the result of `snapshot`; None if the snapshot has no position of this sink.
         """
+
+
+class KeepingSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
+    """A sink that keeps batches for later, and does not read them when they come."""
+
+    @abstractmethod
+    def keep(self, keys: Sequence[K] | None, values: Sequence[V], timestamps: Sequence[T]) -> None:
+        """Keep a batch of messages: its values may be `Columnar`, its keys and timestamps columns."""
+
+
+_SIMPLER = {
+    "sink_batch": ("sink",),
+    "sink_columns": ("sink_batch", "sink", "encode"),
+    "encode_columns": ("encode",),
+    "keep": ("sink_columns", "sink_batch", "sink"),
+}
+"""The methods of sinks that take several messages, and the simpler ones that they stand for."""
+
+
+def offered(sink: Any, method: str) -> Callable[..., Any] | None:
+    """Return a method of a sink that takes several messages; None if it has none of its own.
+
+    That of a contract does not count, nor one that a subclass has made obsolete: it overrides a simpler one.
+    """
+    for cls in type(sink).__mro__:
+        if method in vars(cls):
+            found: Callable[..., Any] = getattr(sink, method)
+            return None if getattr(found, "is_optional", False) else found
+        if any(simpler in vars(cls) for simpler in _SIMPLER[method]):
+            return None
+    return getattr(sink, method, None)
 
 
 def is_resumable(impl: object) -> bool:

@@ -6,12 +6,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias
 
 from malflow.errors import offers
 from malflow.message import DataMessage
+from malflow.sinks.contract import optional
 from malflow.sinks.transactional import Refused, SinkOwner, TransactionalSinkImpl, is_transactional
 from malflow.type_parameters import K, T, V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["DistributedSinkImpl", "Share", "ShareWriter", "Shares", "is_distributed", "new_token"]
 
@@ -94,6 +98,18 @@ class DistributedSinkImpl(TransactionalSinkImpl[K, V, T, Shares], Generic[K, V, 
         Raises:
             Exception: if a record can't be written; no later call has the record.
         """
+
+    @optional
+    def encode_columns(self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]) -> Any:
+        """Return the piece of a batch of messages that came as columns, as in `sink_columns`.
+
+        Optional: without it, `encode` gets Python objects. A record batch in a piece is stored without the rows of the
+        batch from which it was cut. The default is never called.
+
+        Raises:
+            Exception: if a record can't be written.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def open_writer(self, share: Share) -> ShareWriter:

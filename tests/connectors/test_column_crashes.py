@@ -22,19 +22,20 @@ OWN = {
     "json": ["before-begin", "after-publish"],
     "delta": ["before-append", "after-append"],
 }
+OWN |= {"parquet-columns": OWN["parquet"], "delta-columns": OWN["delta"]}
 """Points of a commit, in order."""
 KILLS = [
     (kind, point)
     for kind, points in OWN.items()
     for point in [*(POINTS if NIGHTLY else ["prepared", "manifest-written", "committed"]), *points]
 ]
-BY_DAY = [("parquet", "manifest-written"), ("delta", "after-append")]
+BY_DAY = [("parquet", "manifest-written"), ("delta", "after-append"), ("parquet-columns", "after-publish")]
 
 
 def transactions(folder: Path, kind: str) -> list[list[int]]:
     """Return the rows of each visible file, in the order written, as a reader of the format finds them."""
     output = folder / program.OUTPUT
-    if kind == "parquet":
+    if kind.startswith("parquet"):
         return [pq.read_table(file)["n"].to_pylist() for file in sorted(output.glob("*.parquet"))]
     if kind == "json":
         files = sorted(output.glob("*.jsonl"))

@@ -25,6 +25,7 @@ from tests.planted.query_bugs import QUERY_BUGS
 from tests.planted.reading_bugs import READING_BUGS
 from tests.planted.serve_bugs import SERVE_BUGS
 from tests.planted.sink_bugs import SINK_BUGS
+from tests.planted.sink_column_bugs import SINK_COLUMN_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 from tests.planted.steering_bugs import STEERING_BUGS
@@ -782,6 +783,7 @@ BUGS: list[Bug] = [
     *PLAN_BUGS,
     *SERVE_BUGS,
     *SINK_BUGS,
+    *SINK_COLUMN_BUGS,
     *SIZE_BUGS,
     *SPARK_BUGS,
     *CONFIG_BUGS,

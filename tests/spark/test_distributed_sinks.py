@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from malflow import GraphError, OperatorError, StreamProvider
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.lost_output import SinkFileError
-from malflow.connectors.parquet import ParquetSink
+from malflow.connectors.parquet import ArrowSource, ParquetSink
 from malflow.connectors.staging import sink as staging
 from malflow.engine import sink_transactions
 from malflow.engine.compiler import compile_graph
@@ -32,6 +32,8 @@ from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import SinkTransactions
 from malflow.errors import RunFailed
 from malflow.graph import Graph
+from malflow.message import NoKey
+from malflow.records.columnar import rows_made
 from malflow.runtime.spark import sinks as seal_task
 from malflow.runtime.spark import snapshots
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
@@ -145,6 +147,53 @@ def run_simulated(name: str, plans: list[Plan], share_bytes: int) -> None:
         assert_once(read(folder))
         assert not [*Path(scratch).glob("runs/*/sinks/*")]
         assert_no_orphans(sink, folder)
+
+
+@pytest.mark.fault("I2", "I3")
+@settings(max_examples=max(8, settings().max_examples // 6))
+@given(
+    name=st.sampled_from(["parquet", "delta"]),
+    plans=plans,
+    size=st.integers(1, 9),
+    share_bytes=st.sampled_from([1, 1 << 20]),
+)
+@pytest.mark.slow
+def test_each_row_of_columns_is_visible_once(name: str, plans: list[Plan], size: int, share_bytes: int) -> None:
+    make, _ = SINKS[name]
+    backend, later = in_memory(), Later()
+    backend._executor = lambda: later  # type: ignore[assignment] # it does what a test does by hand
+    graph = Graph()
+    rows = StreamProvider(graph).new_stream().source("rows", Tables(size))
+    with tempfile.TemporaryDirectory() as scratch, simulated():
+        folder = Path(scratch) / "out"
+        sink = make(folder)
+        sink.share_bytes, sink.max_pending = share_bytes, 100
+        rows.sink("out", sink)
+        before = rows_made()
+        Cluster(plans, later=later).run(compile_graph(graph), settings_at(scratch, backend), 2)
+        assert rows_made() == before
+        files = DeltaTable(folder).file_uris() if name == "delta" else [str(it) for it in folder.glob("*.parquet")]
+        assert sorted(n for file in files for n in pq.read_table(file)["n"].to_pylist()) == [*range(len(PARTS) * SIZE)]
+        assert_no_orphans(sink, folder)
+
+
+class Tables(ArrowSource):
+    """A table for each part, in batches of one size: one a tick."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(pa.table({}))
+        self._size = size
+
+    def list_parts(self) -> list[Any]:
+        return [*PARTS]
+
+    def build_part(self, part: Any, state: int | None) -> Any:
+        first = PARTS.index(part) * SIZE
+        table = pa.table({"n": range(first, first + SIZE), "part": [part] * SIZE})
+        source = ArrowSource(
+            [it for at in range(0, SIZE, self._size) for it in table[at : at + self._size].to_batches()]
+        )
+        return source.build_part(NoKey, state)
 
 
 def assert_no_orphans(sink: Any, folder: Path) -> None:

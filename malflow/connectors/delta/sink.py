@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import deltalake
 import pyarrow as pa
 
 from malflow.checks import check_flag, check_mapping, checked_seconds
+from malflow.columns import Frame
 from malflow.connectors.delta.checks import Checks
 from malflow.connectors.delta.files import DataFileWriter, Staged
 from malflow.connectors.delta.partitions import check_partitions
@@ -52,11 +53,13 @@ _OF_DELTA = {
 class DeltaSink(DistributedSinkImpl[K, V, T]):
     """Append records to a Delta table: one commit for each snapshot interval that had records.
 
-    A record is a dict, a dataclass or a named tuple, or a tuple if `schema` is passed. With
-    ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are written to data files in the table's
-    folder, below ``malflow-<sink>``, which one commit adds to the table's log once the snapshot is durable. The log
-    records the transactions, so each interval is in the table once, as a whole, and a run that has been replaced can't
-    commit. On Spark the workers write the files: one for each 4 MiB or so of compressed records.
+    A record is a dict, a dataclass or a named tuple, or a tuple if `schema` is passed. Records that come as columns
+    stay columns, unless there is a `formatter`.
+
+    With ``delivery="exactly-once"``, which needs snapshots, the rows of an interval are written to data files in the
+    table's folder, below ``malflow-<sink>``, which one commit adds to the table's log once the snapshot is durable. The
+    log records the transactions, so each interval is in the table once, as a whole, and a run that has been replaced
+    can't commit. On Spark the workers write the files: one for each 4 MiB or so of compressed records.
 
     Files can't be added to a table that is neither local nor on S3, to a partitioned one, to one with constraints,
     generated, identity or mapped columns, to one that does not exist yet and has no known schema, or with `settings`.
@@ -66,7 +69,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
     Args:
         table: the path or URL of the table; it is created if it does not exist.
         schema: the schema of the records; by default the schema of the table or, if it does not exist, inferred from
-            the first records.
+            the first records; columns have their own types.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: this commits at each snapshot and at the end of the run,
             and after a restart appends the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
@@ -120,6 +123,7 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         self._shown = redacted(uri, secrets_in(storage_options or {}, uri))
         self._schema = stored
         self._formatter = checked_formatter("DeltaSink", formatter)
+        self.takes_columns = formatter is None
         self._table = Table(
             uri,
             storage_options or {},
@@ -146,6 +150,18 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         elif rows:
             self.write_piece(self._batch(rows))
 
+    def sink_columns(self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]) -> None:
+        """Write a batch of records that came as columns. Without a schema, the columns have their own types.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        self._convert()  # the schema follows from the records before
+        if self._columns.schema is None and not self.divides:
+            self.write_piece(self._first_batch(partial(self._of_columns, batch), Frame(batch)))
+        else:
+            self.write_piece(self.encode_columns(keys, batch, timestamps))
+
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> pa.RecordBatch:
         """Return a batch of records as columns; a table that does not exist is created with the first one's schema.
 
@@ -153,12 +169,17 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
             UnfitRow: if a record does not fit the schema.
         """
         rows = list(formatted(self._formatter, keys, values, timestamps))
-        if self._columns.schema is not None:
-            return self._batch(rows)
-        batch = self._first_batch(rows)
-        self._table.create(batch.schema)
-        self._columns.schema = self._table.schema()
-        return self._batch(rows)
+        return self._encoded(partial(self._batch, rows), rows)
+
+    def encode_columns(
+        self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]
+    ) -> pa.RecordBatch:
+        """Return a batch of records that came as columns, like `encode`, with the types of the schema.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        return self._encoded(partial(self._of_columns, batch), Frame(batch))
 
     def open_writer(self, share: Share) -> DataFileWriter | RowsWriter:
         """Return a writer of a data file in the table's folder; if files can't be added, of rows for the handle."""
@@ -245,12 +266,19 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
         """Infer the schema of the first rows."""
         rows, self._rows = self._rows, []
         if rows:
-            self.write_piece(self._first_batch(rows))
+            self.write_piece(self._first_batch(partial(self._batch, rows), rows))
 
-    def _first_batch(self, rows: list[Any]) -> pa.RecordBatch:
+    def _encoded(self, make: Callable[[], pa.RecordBatch], rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return a batch that a function makes of rows. The first one creates the table."""
+        if self._columns.schema is None:
+            self._table.create(self._first_batch(make, rows).schema)
+            self._columns.schema = self._table.schema()
+        return make()
+
+    def _first_batch(self, make: Callable[[], pa.RecordBatch], rows: Sequence[Any]) -> pa.RecordBatch:
         columns = self._columns
         columns.schema = self._table.schema()  # another writer, or a commit of the last run, may have created it since
-        batch = self._batch(rows)
+        batch = make()
         try:
             delta_schema(batch.schema)
         except ValueError as error:
@@ -259,7 +287,14 @@ class DeltaSink(DistributedSinkImpl[K, V, T]):
 
     def _batch(self, rows: Sequence[Any]) -> pa.RecordBatch:
         """Return rows as columns with partitions that can be written."""
-        batch = self._columns.make(rows)
+        return self._checked(self._columns.make(rows), rows)
+
+    def _of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return columns with the types of the schema, and partitions that can be written."""
+        rows = Frame(batch)
+        return self._checked(self._columns.cast(batch, rows), rows)
+
+    def _checked(self, batch: pa.RecordBatch, rows: Sequence[Any]) -> pa.RecordBatch:
         if self._partitions is None:
             self._partitions = self._table.partitions()
             self._checks = self._table.checks(self._columns.schema)

@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from malflow.columns.arrays import to_python
 from malflow.errors import MalflowError
 from malflow.words import listed, plural, short_repr
 
@@ -28,6 +29,9 @@ __all__ = [
 _COMPARED = (int, float, Decimal, date, time, timedelta)
 _BYTES = (bytes, bytearray, memoryview)
 _NONE = type(None)
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARIES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 def first_changed(array: pa.Array, column: Sequence[Any], *, encodes: bool = False) -> tuple[int, Any] | None:
@@ -102,11 +106,11 @@ def _kept_numbers(kind: pa.DataType) -> set[type]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(is_one(kind) for is_one in _TEXTS)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return any(is_one(kind) for is_one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+    return any(is_one(kind) for is_one in _BINARIES)
 
 
 def _overflows(array: pa.Array) -> bool:
@@ -279,6 +283,47 @@ class Columns:
         arrays = [self._array(field, column, values) for field, column in zip(self.schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def cast(self, batch: pa.RecordBatch, rows: Sequence[Any]) -> pa.RecordBatch:
+        """Return a batch with the columns of the schema, as `make` would of its rows; without one, with its own.
+
+        Columns stay columns: no row is made but one for an error. Dictionaries become their values, unless the schema
+        has a dictionary.
+
+        Args:
+            batch: the columns.
+            rows: the same records as rows.
+
+        Raises:
+            UnfitRow: if a value does not fit the schema.
+        """
+        given = dict(zip(batch.schema.names, map(_decoded, batch.columns), strict=True))
+        if not given and self.schema is None:
+            raise UnfitRow(self._target, None, rows[0], "it has no columns; pass schema=")
+        if self.schema is None:
+            self.schema = pa.schema([self._own_field(name, it.type, rows) for name, it in given.items()])
+        unknown = next((name for name in given if name not in self.schema.names), None)
+        if unknown is not None:
+            raise UnfitRow(self._target, unknown, rows[0], f"there is no such column; {self._mend()}")
+        nothing = pa.nulls(batch.num_rows)
+        arrays = [self._cast(field, given.get(field.name, nothing), rows) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _cast(self, field: pa.Field, array: pa.Array, rows: Sequence[Any]) -> pa.Array:
+        found = _exactly(array, field.type)
+        if found is None:
+            return self._array(field, to_python(array, field.name), rows)
+        if found.null_count and not field.nullable:
+            self._array(field, found.to_pylist(), rows)  # it raises the error
+        return found
+
+    def _own_field(self, name: str, kind: pa.DataType, rows: Sequence[Any]) -> pa.Field:
+        try:
+            return pa.field(name, kind if self._stored is None else self._stored(kind))
+        except ValueError as error:
+            raise UnfitRow(
+                self._target, name, rows[0], f"its column can't be stored ({error}); pass schema="
+            ) from error
+
     def make_columns(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         """Return a batch with the columns of the schema; errors show the values of one column.
 
@@ -374,6 +419,34 @@ class Columns:
         if self._given and self.schema is not None:
             return f"the schema has {listed(self.schema.names)}"
         return "the schema was inferred from the first rows; pass schema="
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _exactly(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return a column with another type, as if made of its Python values; None if only these can tell.
+
+    A cast is tried where it refuses whatever `first_changed` would find. Then the values decide about the refusal.
+    """
+    types, own = pa.types, array.type
+    if own == kind:
+        return array
+    if types.is_dictionary(kind):
+        plain = _exactly(array, kind.value_type)
+        return None if plain is None or types.is_nested(kind.value_type) else plain.dictionary_encode().cast(kind)
+    is_same_kind = any(
+        all(any(is_one(it) for is_one in group) for it in (own, kind))
+        for group in (_TEXTS, _BINARIES, (types.is_integer, types.is_float32, types.is_float64))
+    )
+    if not (types.is_null(own) or (is_same_kind and not (types.is_floating(own) and types.is_integer(kind)))):
+        return None
+    try:
+        found = array.cast(kind)
+    except pa.ArrowException:
+        return None
+    return None if _overflows(found) else found
 
 
 def _first_unfit(column: Sequence[Any], convert: Callable[[Any], object]) -> int:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from malflow.checks import check_mapping, check_whole_number
+from malflow.columns import Frame
 from malflow.connectors.lost_output import OnDataLoss, SinkFileError
 from malflow.connectors.parquet.columns import Columns, stored_type
 from malflow.connectors.staging.places import HIDDEN, Staged, StagedFile
@@ -44,7 +45,8 @@ class ParquetSink(StagedFiles[K, V, T]):
     On Spark the workers write the files: one for each 4 MiB or so of compressed records in an interval, at most one for
     each worker. Each becomes visible as a whole, and the files of an interval one after the other.
 
-    A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Files are named
+    A record is a dict, a dataclass, a named tuple, or a tuple if `schema` is passed. Records that come as columns stay
+    columns, unless there is a `formatter`. Files are named
     ``part-<sink>-<run>-<number>-<random>.parquet``. They sort in the order in which they were written.
 
     With ``delivery="exactly-once"`` (it needs snapshots) a file becomes visible, as a whole, once the snapshot that
@@ -54,7 +56,8 @@ class ParquetSink(StagedFiles[K, V, T]):
 
     Args:
         folder: a local folder (created if missing) or a URL on an object store.
-        schema: the schema; by default inferred from the first file's records, and kept in the folder for later runs.
+        schema: the schema; by default that of the first columns, or inferred from the first file's records. It is
+            kept in the folder for later runs.
         delivery: ``"exactly-once"``, or ``"at-least-once"``: a file becomes visible at each snapshot and at the end of
             the run, and a run that resumes writes the records since the snapshot again.
         formatter: returns the row for a message; by default its value.
@@ -106,6 +109,7 @@ class ParquetSink(StagedFiles[K, V, T]):
         self._schema = None if schema is None else _checked_schema(schema)
         check_whole_number("ParquetSink", "row_group_rows", row_group_rows)
         self._formatter = checked_formatter("ParquetSink", formatter)
+        self.takes_columns = formatter is None
         self._most = row_group_rows
         self._reset()
 
@@ -126,6 +130,15 @@ class ParquetSink(StagedFiles[K, V, T]):
         elif rows:
             self.write_piece(self._columns.make(rows))
 
+    def sink_columns(self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]) -> None:
+        """Write a batch of records that came as columns. Without `schema`, the columns have their own types.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        self._convert()  # the schema follows from the records before
+        self.write_piece(self.encode_columns(keys, batch, timestamps))
+
     def encode(self, keys: Sequence[K], values: Sequence[V], timestamps: Sequence[T]) -> pa.RecordBatch:
         """Return a batch of records as columns; of several workers that infer a schema, the first one's counts.
 
@@ -134,8 +147,21 @@ class ParquetSink(StagedFiles[K, V, T]):
         """
         rows = formatted(self._formatter, keys, values, timestamps)
         if self._columns.schema is None:
-            self._agree(rows)
+            self._agree(lambda: self._columns.make(rows))
         return self._columns.make(rows)
+
+    def encode_columns(
+        self, keys: Sequence[K] | None, batch: pa.RecordBatch, timestamps: Sequence[T]
+    ) -> pa.RecordBatch:
+        """Return a batch of records that came as columns, with the types of the schema.
+
+        Raises:
+            UnfitRow: if a record does not fit the schema.
+        """
+        rows = Frame(batch)
+        if self._columns.schema is None:
+            self._agree(lambda: self._columns.cast(batch, rows))
+        return self._columns.cast(batch, rows)
 
     def open_writer(self, share: Share) -> _ParquetWriter:
         """Return the writer of the file of a share."""
@@ -171,14 +197,14 @@ class ParquetSink(StagedFiles[K, V, T]):
             if self._columns.schema is not None:
                 self._keep_schema(self._columns.schema)
 
-    def _agree(self, rows: Sequence[Any]) -> None:
-        """Find the schema that another worker has inferred, or infer it from rows and keep it for the others."""
+    def _agree(self, infer: Callable[[], object]) -> None:
+        """Find the schema that another worker has inferred, or infer it by a function and keep it for the others."""
         if self._owner is None:
             return
         store = self._opened_store(self._owner)
         kept = self._kept_schema(store)
         if kept is None:
-            self._columns.make(rows)
+            infer()
             inferred, self._columns.schema = self._columns.schema, None
             if inferred is not None:
                 with suppress(KeyExists):

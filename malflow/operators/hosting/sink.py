@@ -15,8 +15,8 @@ from malflow.operators.failures.guard import Guard, is_fatal
 from malflow.operators.failures.surviving import record_of
 from malflow.operators.hosting.parts import PartOperator
 from malflow.records.batch import Batch
-from malflow.records.columnar import made
-from malflow.sinks.contract import StatefulSink, StatelessSink, StatelessSinkImpl, is_resumable
+from malflow.records.columnar import is_columnar
+from malflow.sinks.contract import KeepingSink, StatefulSink, StatelessSink, is_resumable, offered
 
 __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]
 
@@ -54,12 +54,13 @@ class SinkWriter(Operator):
         if self.guard is not None:
             self._write_guarded(self.guard, sink, batch)
             return
-        if _batch_method(sink) is not None:
+        if offered(sink, "sink_batch") is not None:
             try:
                 _call_sink(sink, batch)
             except Exception as error:
                 raise self.error(error) from error
             return
+        batch = batch.listed()
         write, rest = sink.sink, iter(batch.values)
         try:
             for message in map(DataMessage, batch.key_column(), rest, batch.timestamps):
@@ -70,6 +71,7 @@ class SinkWriter(Operator):
     def _write_guarded(self, guard: Guard, sink: Any, batch: Batch) -> None:
         """Write the records that the sink takes: whole batches, by halves after a failure, if it takes all or none."""
         if len(batch) > 1 and not getattr(sink, "takes_all_or_none", False):
+            batch = batch.listed()
             for at in range(len(batch)):
                 self._write_one(guard, sink, batch.take([at]))
             return
@@ -82,8 +84,8 @@ class SinkWriter(Operator):
             if _ends_run(error):
                 raise self.error(error) from error
             middle = len(batch) // 2
-            self._write_guarded(guard, sink, batch.take(range(middle)))
-            self._write_guarded(guard, sink, batch.take(range(middle, len(batch))))
+            self._write_guarded(guard, sink, batch.part(0, middle))
+            self._write_guarded(guard, sink, batch.part(middle, len(batch)))
 
     def _write_one(self, guard: Guard, sink: Any, batch: Batch) -> None:
         record = record_of(batch, 0)
@@ -247,27 +249,34 @@ def open_sink(
 
 def _call_sink(sink: Any, batch: Batch) -> None:
     """Write a batch of records, or one."""
-    write_batch = _batch_method(sink)
-    if write_batch is not None:
-        write_batch([NoKey] * len(batch) if batch.keys is None else batch.keys, made(batch.values), batch.timestamps)
+    if is_columnar(batch.values) and _has_written_columns(sink, batch):
         return
-    for message in map(DataMessage, batch.key_column(), batch.values, batch.timestamps):
+    batch = batch.listed()
+    write_batch = offered(sink, "sink_batch")
+    if write_batch is not None:
+        write_batch([NoKey] * len(batch) if batch.keys is None else batch.keys, batch.values, batch.timestamps)
+        return
+    for message in batch.messages():
         sink.sink(message)
+
+
+def _has_written_columns(sink: Any, batch: Batch) -> bool:
+    """Write a batch whose values are columns, if the sink takes them; return whether it does."""
+    keep = offered(sink, "keep") if isinstance(sink, KeepingSink) else None
+    if keep is not None:
+        keep(batch.keys, batch.values, batch.timestamps)
+        return True
+    write = offered(sink, "sink_columns") if getattr(sink, "takes_columns", True) else None
+    columns = batch.values.record_batch() if write is not None and is_columnar(batch.values) else None
+    if write is None or columns is None:
+        return False
+    write(batch.keys, columns, batch.timestamps)
+    return True
 
 
 def _ends_run(error: Exception) -> bool:
     """Whether an error of a sink is about the system outside, or malflow, rather than about a record."""
     return is_fatal(error) or (isinstance(error, OSError) and not getattr(error, "refuses_records", False))
-
-
-def _batch_method(sink: Any) -> Callable[..., Any] | None:
-    """Return `sink_batch`, unless it is the contract's default or a subclass of its class overrides `sink`."""
-    for cls in type(sink).__mro__:
-        if "sink_batch" in vars(cls):
-            return None if cls is StatelessSinkImpl else sink.sink_batch
-        if "sink" in vars(cls):
-            return None
-    return getattr(sink, "sink_batch", None)
 
 
 def _call_optional(operator: Operator, sink: Any, method: str) -> None:

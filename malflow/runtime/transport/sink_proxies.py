@@ -12,13 +12,13 @@ from typing import Any
 from malflow.engine.plan import Program
 from malflow.engine.reports import CLOCK, Facts, Report
 from malflow.errors import GraphError
-from malflow.message import DataMessage
+from malflow.message import DataMessage, NoKey
 from malflow.nodes import SinkNode
 from malflow.operators.hosting.sink import SinkWriter
 from malflow.records.batch import Batch, concat
-from malflow.records.columnar import estimated_bytes
-from malflow.runtime.transport.chunks import Chunk
-from malflow.sinks.contract import StatelessSink, StatelessSinkImpl
+from malflow.records.columnar import estimated_bytes, is_columnar
+from malflow.runtime.transport.chunks import MOST_BYTES, Chunk
+from malflow.sinks.contract import KeepingSink, StatelessSink, StatelessSinkImpl, offered
 from malflow.sinks.distributed import is_distributed
 
 __all__ = [
@@ -35,8 +35,11 @@ __all__ = [
 _PIECE_RECORDS = 4_096
 """The minimum number of records of a piece, except for the last one of a tick."""
 
+_PIECE_COLUMNS = 65_536
+"""The same of records as columns. They are encoded together, whatever their number."""
 
-class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
+
+class SinkProxy(KeepingSink[Any, Any, Any]):
     """Stands in for a sink on the driver, and collects its records.
 
     Args:
@@ -59,6 +62,10 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
         """Collect columns of messages."""
+        self.keep(keys, values, timestamps)
+
+    def keep(self, keys: Sequence[Any] | None, values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Collect columns of messages. The values may be `Columnar`."""
         self._batches.append(Batch(keys, values, timestamps))
         self.bytes += estimated_bytes(values)
 
@@ -68,7 +75,7 @@ class SinkProxy(StatelessSinkImpl[Any, Any, Any]):
         return batches
 
 
-class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
+class PieceEncoder(KeepingSink[Any, Any, Any]):
     """Encodes the records of a distributed sink into pieces.
 
     Args:
@@ -89,6 +96,7 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
         self._impl = impl
         self._batches: list[Batch] = []
         self._waiting = 0
+        self._waiting_bytes = 0.0
         self._pieces: list[Any] = []
 
     def sink(self, msg: DataMessage[Any, Any, Any]) -> None:
@@ -97,14 +105,22 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
         """Encode columns of messages, together with those that follow if they are few."""
-        if self.encodes_at_once:
-            self._pieces.append(self._impl.encode(keys, values, timestamps))
-            self.bytes += estimated_bytes(values)
-            return
+        self.keep(keys, values, timestamps)
+
+    def keep(self, keys: Sequence[Any] | None, values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Encode columns of messages like `sink_batch`. The values may be `Columnar`."""
+        if self._batches and _schema(self._batches[-1].values) != _schema(values):
+            self._encode()  # joined, they would be rows
         self._batches.append(Batch(keys, values, timestamps))
-        self.bytes += estimated_bytes(values)
+        size = estimated_bytes(values)
+        self.bytes += size
         self._waiting += len(values)
-        if self._waiting >= _PIECE_RECORDS:
+        self._waiting_bytes += size
+        if _schema(values) is None:
+            is_full = self._waiting >= _PIECE_RECORDS
+        else:
+            is_full = self._waiting >= _PIECE_COLUMNS or self._waiting_bytes >= MOST_BYTES
+        if self.encodes_at_once or is_full:
             self._encode()
 
     def flush(self) -> None:
@@ -115,12 +131,26 @@ class PieceEncoder(StatelessSinkImpl[Any, Any, Any]):
     def take(self) -> list[Any]:
         """Return and clear the pieces, and drop records that are not encoded."""
         pieces, self._pieces, self._batches, self._waiting, self.bytes = self._pieces, [], [], 0, 0.0
+        self._waiting_bytes = 0.0
         return pieces
 
     def _encode(self) -> None:
-        batches, self._batches, self._waiting = self._batches, [], 0
+        batches, self._batches, self._waiting, self._waiting_bytes = self._batches, [], 0, 0.0
         together = concat(batches)
-        self._pieces.append(self._impl.encode(together.keys, together.values, together.timestamps))
+        encode = offered(self._impl, "encode_columns") if getattr(self._impl, "takes_columns", True) else None
+        columns = together.values.record_batch() if encode is not None and is_columnar(together.values) else None
+        if encode is not None and columns is not None:
+            self._pieces.append(encode(together.keys, columns, together.timestamps))
+            return
+        rows = together.listed()
+        keys = [NoKey] * len(rows) if rows.keys is None else rows.keys
+        self._pieces.append(self._impl.encode(keys, rows.values, rows.timestamps))
+
+
+def _schema(values: Sequence[Any]) -> Any:
+    """Return the schema of values that are columns of Arrow; None for others."""
+    columns = values.record_batch() if is_columnar(values) else None
+    return None if columns is None else columns.schema
 
 
 def driver_sinks(program: Program) -> list[SinkNode]:

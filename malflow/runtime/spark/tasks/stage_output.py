@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import lz4.frame
@@ -129,8 +131,22 @@ def read_output(changelog: Changelog, output: StoredOutput) -> Iterator[Row]:
 
 def packed_pieces(pieces: list[Any]) -> bytes:
     """Return pieces of a distributed sink as `read_pieces` reads them."""
-    data: bytes = lz4.frame.compress(pickle.dumps(pieces, 5), store_size=True)
+    packed = BytesIO()
+    _PiecePickler(packed, 5).dump(pieces)
+    data: bytes = lz4.frame.compress(packed.getbuffer(), store_size=True)
     return data
+
+
+class _PiecePickler(pickle.Pickler):
+    """Pickles pieces; record batches of Arrow without the rows of the batches from which they were cut."""
+
+    def reducer_override(self, piece: Any) -> Any:
+        arrow = sys.modules.get("pyarrow")
+        if arrow is None or not isinstance(piece, arrow.RecordBatch):
+            return NotImplemented
+        from malflow.columns.arrays import compact, from_compact  # noqa: PLC0415 - only sinks of columns need it
+
+        return from_compact, (compact(piece),)
 
 
 def read_pieces(changelog: Changelog, name: str) -> list[Any]:
