@@ -23,7 +23,8 @@ from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.message import NoKey
 from malflow.records.columnar import rows_made
 from malflow.runtime.spark.tasks.stage_output import packed_pieces
-from malflow.runtime.transport.sink_proxies import PieceEncoder
+from malflow.runtime.transport.chunks import ChunkBuffer
+from malflow.runtime.transport.sink_proxies import PieceEncoder, SinkProxy
 from malflow.sinks import SinkOwner, StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend
 
@@ -94,7 +95,7 @@ def test_sinks_of_lists(kind: type, options: Any) -> None:
 
 
 def test_timestamps_of_lists() -> None:
-    sink = Lists()
+    sink: Any = Lists()
 
     def build(provider: StreamProvider) -> None:
         rows = provider.new_stream().source("rows", ArrowSource(TABLE, timestamp="people"))
@@ -130,7 +131,7 @@ class Town:
 
 
 def test_records_with_more_fields_than_columns_are_rows() -> None:
-    sink = Columns()
+    sink: Any = Columns()
 
     def build(provider: StreamProvider) -> None:
         provider.new_stream().source("rows", ArrowSource(TABLE, row=Town)).sink("out", StatelessSink(sink))
@@ -184,7 +185,7 @@ def delta_rows_in(folder: Path) -> list[Any]:
     return sorted(table.to_pylist(), key=str)
 
 
-SINKS: Any = pytest.mark.parametrize(("make", "read"), [(ParquetSink, rows_in), (DeltaSink, delta_rows_in)])
+SINKS = pytest.mark.parametrize(("make", "read"), [(ParquetSink, rows_in), (DeltaSink, delta_rows_in)])
 
 
 @SINKS
@@ -273,6 +274,20 @@ class Files(ParquetSink[Any, Any, Any]):
 
 
 # Pieces
+
+
+def test_records_for_the_driver_stay_columns() -> None:
+    proxy = SinkProxy(0)
+    before = rows_made()
+    run(proxy)
+    buffer = ChunkBuffer("out")
+    buffer.add(proxy.take())
+    vec: VecSink[Any, Any, Any] = VecSink()
+    for chunk in buffer.take():
+        batch = chunk.batch()
+        vec.keep(batch.keys, batch.values, batch.timestamps)
+    assert pa.Table.from_batches([it.batch for it in vec.frames()]).equals(TABLE)
+    assert rows_made() == before
 
 
 def encoder(impl: Any) -> Any:

@@ -13,7 +13,6 @@ _PIECES = "runtime/spark/tasks/stage_output.py"
 _CAST = "connectors/parquet/columns.py"
 _TESTS = "tests/columns/test_sinks.py"
 _CASTS = "tests/connectors/parquet/test_cast_columns.py"
-_RUNS = "tests/conformance/test_columns_to_files.py::test_no_row_is_made"
 
 SINK_COLUMN_BUGS = [
     Bug(
@@ -30,7 +29,7 @@ SINK_COLUMN_BUGS = [
         _PROXIES,
         "class SinkProxy(KeepingSink[Any, Any, Any]):",
         "class SinkProxy(StatelessSinkImpl[Any, Any, Any]):",
-        (f"{_RUNS}[threads-two_workers-parquet]",),
+        (f"{_TESTS}::test_records_for_the_driver_stay_columns",),
     ),
     Bug(
         "a worker makes rows of the columns of a piece",
