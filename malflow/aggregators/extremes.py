@@ -41,7 +41,7 @@ class Min(Slotted[V, Any, N]):
         """Return the least."""
         step, join = "if {x} < {a}: {to} = {x}", "{b} if {b} < {a} else {a}"
         slot = Slot(nothing, _add_less, _less, self.field, needs_value=True, first="{x}", step=step, join=join)
-        return (replace(slot, exact=_EXACT),)
+        return (replace(slot, exact=_EXACT, kernel="min"),)
 
     def combine(self, *states: Any) -> Any:
         """Return the least."""
@@ -63,7 +63,7 @@ class Max(Slotted[V, Any, N]):
         """Return the greatest."""
         step, join = "if {x} > {a}: {to} = {x}", "{b} if {b} > {a} else {a}"
         slot = Slot(nothing, _add_greater, _greater, self.field, needs_value=True, first="{x}", step=step, join=join)
-        return (replace(slot, exact=_EXACT),)
+        return (replace(slot, exact=_EXACT, kernel="max"),)
 
     def combine(self, *states: Any) -> Any:
         """Return the greatest."""
@@ -230,7 +230,8 @@ class First(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the earliest timestamp, with the field."""
         step = "if {t} < {a}[0]: {to} = ({t}, {x})"
-        return (Slot(nothing, _add_earlier, _earlier, self.field, first="({t}, {x})", step=step, exact=_EXACT_IN_TIME),)
+        slot = Slot(nothing, _add_earlier, _earlier, self.field, first="({t}, {x})", step=step, exact=_EXACT_IN_TIME)
+        return (replace(slot, kernel="first"),)
 
     def combine(self, *states: Any) -> Any:
         """Return the field."""
@@ -251,7 +252,8 @@ class Last(Slotted[V, Any, N]):
     def make_slots(self) -> tuple[Slot, ...]:
         """Return the latest timestamp, with the field."""
         step = "if {t} >= {a}[0]: {to} = ({t}, {x})"
-        return (Slot(nothing, _add_later, _later, self.field, first="({t}, {x})", step=step, exact=_EXACT_IN_TIME),)
+        slot = Slot(nothing, _add_later, _later, self.field, first="({t}, {x})", step=step, exact=_EXACT_IN_TIME)
+        return (replace(slot, kernel="last"),)
 
     def combine(self, *states: Any) -> Any:
         """Return the field."""

@@ -18,7 +18,7 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
 from malflow.aggregators.fields import names_sent, read
 from malflow.aggregators.generated import Source
-from malflow.aggregators.slots import slotted
+from malflow.aggregators.slots import Slot, slotted
 from malflow.callables import calls_nothing
 from malflow.diagnostics import describe, location
 from malflow.errors import GraphError
@@ -93,6 +93,11 @@ class Kernel:
         if fields is None or names is None or not all(isinstance(it, str) or calls_nothing(it) for it in fields):
             return None
         return MappingProxyType(dict(zip(names, fields, strict=True)))
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots of an accumulator, in their order."""
+        return self._source.slots
 
     @property
     def can_merge(self) -> bool:

@@ -125,12 +125,13 @@ def as_number(x: Any) -> Any:
     return int(x) if isinstance(x, bool) else x
 
 
-COUNTED = Slot(int, _increment, add, first="1", step="{to} = {a} + 1", join="{a} + {b}", exact=Exact())
+COUNTED = Slot(int, _increment, add, first="1", step="{to} = {a} + 1", join="{a} + {b}", exact=Exact(), kernel="count")
 
 
 def _counted_if(predicate: Field) -> Slot:
     first, step = "1 if {x} else 0", "if {x}: {to} = {a} + 1"
-    return Slot(int, _increment_if, add, predicate, first=first, step=step, join="{a} + {b}", exact=Exact())
+    slot = Slot(int, _increment_if, add, predicate, first=first, step=step, join="{a} + {b}", exact=Exact())
+    return replace(slot, kernel="count of")
 
 
 def summed(field: Field, *, of: type[int] | None = None) -> Slot:
@@ -144,6 +145,7 @@ def summed(field: Field, *, of: type[int] | None = None) -> Slot:
     step = "{to} = {a} + {x}" if of else f"s_ = {{a}} + {{x}}; {{to}} = {checked}"
     slot = Slot(nothing, _plus, _merged_sums, field, needs_value=True, needs_number=True, first=first, step=step)
     slot = replace(slot, join="({a} + {b} if {a}.__class__ in plain and {b}.__class__ in plain else added({a}, {b}))")
+    slot = replace(slot, kernel="sum")
     return slot if of is None else replace(slot, add=_plus_integer, needs_integer=True, exact=Exact(Holds.INTEGERS))
 
 
@@ -178,6 +180,7 @@ class Variance(Slotted[V, Moments, Any]):
                 needs_number=True,
                 first=first,
                 step=step,
+                kernel="moments",
             ),
         )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from malflow.columns.arrays import canonical, from_ipc, is_same, to_ipc, to_python
 from malflow.columns.column import Column, Constant, flags, join_columns, places, turns
-from malflow.columns.row_classes import record_fields
+from malflow.columns.row_classes import MadeRows, record_fields
 from malflow.records.columnar import Columnar, count_made
 from malflow.records.rows import SomeFields, make_dicts
 from malflow.words import listed
@@ -31,8 +31,9 @@ class Frame(Columnar[Any]):
 
     Args:
         batch: the columns. Each name occurs once.
-        row: the rows: `dict`, a row by column name; `tuple`; the name of a column, for its items; or a class of records
-            that is called with the items of the columns in order, and has them as attributes of these names.
+        row: the rows: `dict`, a row by column name; `tuple`; the name of a column, for its items; a class of records
+            that is called with the items of the columns in order, and has them as attributes of these names; or
+            `MadeRows`.
         is_whole: whether the columns are all fields of the records; if not, rows are `SomeFields`.
 
     Raises:
@@ -46,6 +47,11 @@ class Frame(Columnar[Any]):
     __slots__ = ("_batch", "_held", "_reads", "is_whole", "row")
 
     joins_uneven = True
+
+    @property
+    def has_arrays(self) -> bool:  # type: ignore[override] # a frame does until its rows are made
+        """Whether the rows have not been made."""
+        return self._batch is not None
 
     def __init__(self, batch: pa.RecordBatch, row: Any = dict, *, is_whole: bool = True) -> None:
         names = batch.schema.names
@@ -80,6 +86,8 @@ class Frame(Columnar[Any]):
     def column(self, name: str) -> Column | None:
         """Return the column with a field of each row; None if rows have no such field, or have been made."""
         if self._batch is None or self.row is tuple or isinstance(self.row, str):
+            return None
+        if isinstance(self.row, MadeRows) and name not in self.row.fields:
             return None
         column = self._held.get(name)
         if column is None:
@@ -121,6 +129,8 @@ class Frame(Columnar[Any]):
             return rows if self.is_whole else list(map(SomeFields, rows))
         if isinstance(self.row, str):
             return list(items[names.index(self.row)])
+        if isinstance(self.row, MadeRows):
+            return self.row.rows(items)
         return list(zip(*items, strict=True)) if self.row is tuple else list(map(self.row, *items))
 
     def record_batch(self) -> pa.RecordBatch | None:

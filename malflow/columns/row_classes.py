@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["fields_of", "record_fields"]
+__all__ = ["MadeRows", "fields_of", "record_fields"]
+
+
+class MadeRows(ABC):
+    """Rows that are made of several columns together, such as results of windows. Equal ones make equal rows."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> frozenset[str]:
+        """The columns that are fields of the rows, by their names; others are parts of fields."""
+
+    @abstractmethod
+    def rows(self, columns: Sequence[list[Any]]) -> list[Any]:
+        """Make the rows from the items of all columns."""
 
 
 def fields_of(row: Any, names: list[str]) -> list[str] | None:

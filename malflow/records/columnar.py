@@ -11,7 +11,17 @@ from typing import Any, Self, TypeGuard, TypeVar, overload
 
 from malflow.records.column import join_lists
 
-__all__ = ["Columnar", "count_made", "estimated_bytes", "is_columnar", "joined", "made", "read_apart", "rows_made"]
+__all__ = [
+    "Columnar",
+    "Unfit",
+    "count_made",
+    "estimated_bytes",
+    "is_columnar",
+    "joined",
+    "made",
+    "read_apart",
+    "rows_made",
+]
 
 E = TypeVar("E")
 
@@ -22,6 +32,10 @@ _KINDS: set[type] = set()
 
 _MADE = [0]
 """How many rows that came as columns have become Python objects in this process."""
+
+
+class Unfit(Exception):
+    """Records or states that arrays can't hold exactly; the text says why. They go record by record then."""
 
 
 class Columnar(Sequence[E]):
@@ -39,6 +53,9 @@ class Columnar(Sequence[E]):
 
     is_whole = True
     """Whether the columns are all fields of the values."""
+
+    has_arrays = False
+    """Whether the columns are arrays of Arrow, and so may be added up as arrays."""
 
     joins_uneven = False
     """Whether `join` takes parts of different lengths in turn."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
@@ -14,6 +14,7 @@ from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures, settled_failures
 from malflow.message import MAX, DataMessage, Timing
+from malflow.operators.arrays import Arrays
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import SparesStates, completed, without
@@ -21,8 +22,11 @@ from malflow.operators.stateless import check_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.apart import UNCHANGING, apart
-from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
+from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState, StatesView
 from malflow.words import error_text, short_repr
+
+if TYPE_CHECKING:
+    from malflow.columns.running import RunningArrays
 
 __all__ = [
     "Admission",
@@ -293,9 +297,13 @@ class RunningAggregate(Operator):
         super().__init__(context)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self._kernel = compile_kernel(aggregators, debug=context.debug, workers=len(context.workers))
+        self._arrays = Arrays(self, self._begin_arrays)
 
     def process(self, batch: Batch) -> Sequence[Batch]:
-        """Add the records one by one."""
+        """Add the records one by one, or as arrays."""
+        results = self._arrays.take(batch, _each)
+        if results is not None:
+            return (batch.with_values(results),)
         states = self.state
         records, rest = self._kernel.begin(batch.values)
         try:
@@ -304,3 +312,27 @@ class RunningAggregate(Operator):
             raise self.fail(error, batch, rest) from error
         states.touch(batch.key_column())
         return (batch.with_values(values),)
+
+    def _begin_arrays(self) -> RunningArrays:
+        from malflow.columns.running import RunningArrays  # noqa: PLC0415 - only the extra has it
+
+        return RunningArrays(self.state, self._kernel.aggregators, self._kernel.slots)
+
+    def sync_state(self) -> None:
+        """Write the arrays to the state."""
+        if self._arrays.held is not None:
+            self._arrays.held.sync(self.state)
+
+    def apply(self, delta: Delta) -> None:
+        """Apply a delta to the state."""
+        self._arrays.drop()
+        super().apply(delta)
+
+    def forget(self) -> None:
+        """Make the next delta complete."""
+        self._arrays.drop()
+        super().forget()
+
+
+def _each(arrays: RunningArrays, batch: Batch) -> Sequence[Any]:
+    return arrays.each(batch)
