@@ -29,6 +29,7 @@ __all__ = [
     "horizon",
     "instant_after",
     "instant_before",
+    "regular",
     "shown_in_zone",
     "zone_of",
 ]
@@ -201,6 +202,15 @@ class _Even:
     def last(self, number: int) -> Any:
         """Return the last instant of a pane."""
         return self.origin + (number + 1) * self.size - self.tick
+
+
+def regular(panes: Panes) -> tuple[Any, Any] | None:
+    """Return the start of the pane 0 and the size of panes, if all have one size and no floats are involved.
+
+    >>> regular(fitted(RegularPanes(10, 3), 0)), regular(fitted(RegularPanes(0.5, 0), 0))
+    ((3, 10), None)
+    """
+    return (panes.origin, panes.size) if isinstance(panes, _Even) else None
 
 
 @dataclass(frozen=True, slots=True)

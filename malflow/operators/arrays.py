@@ -28,15 +28,19 @@ class Arrays(Generic[A]):
     Args:
         operator: the operator.
         begin: makes the arrays from the state; None if the time has not come.
+        on_drop: called when the arrays have been dropped, to forget data of the operator that refers to them.
 
     Attributes:
         held: the arrays; None before the first batch of columns, and afterwards if something did not fit.
     """
 
-    def __init__(self, operator: Operator, begin: Callable[[], A | None]) -> None:
+    def __init__(
+        self, operator: Operator, begin: Callable[[], A | None], on_drop: Callable[[], None] | None = None
+    ) -> None:
         self.held: A | None = None
         self._operator = operator
         self._begin = begin
+        self._on_drop = on_drop
         self._ended = operator.context.debug  # the checks look at records one by one
 
     def take(self, batch: Batch, act: Callable[[A, Batch], R]) -> R | None:
@@ -73,3 +77,5 @@ class Arrays(Generic[A]):
         if self.held is not None:
             self._operator.sync_state()
             self.held = None
+            if self._on_drop is not None:
+                self._on_drop()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -17,28 +18,30 @@ from malflow import agg
 from malflow.columns import Column, Frame
 from malflow.columns.column import Constant
 from malflow.errors import OperatorError
-from malflow.operators.contract import Operator
+from malflow.operators.contract import Operator, StateKeeper
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 
-__all__ = ["Drawn", "aggregators", "as_rows", "cut", "delta_bits", "frames", "records", "run", "state_bits"]
+__all__ = ["Drawn", "Twins", "aggregators", "as_rows", "cut", "delta_bits", "frames", "records", "run", "state_bits"]
 
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 1e300, -1e300, 3.0]) | st.floats(-10, 10)
 _ANY_FLOATS = _FLOATS | st.sampled_from([nan, inf, -inf])
 _INTS = st.integers(-9, 9) | st.integers(-(2**40), 2**40)
 
-_COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+_WHOLE: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "ints": (pa.int64(), _INTS),
     "small": (pa.int8(), st.integers(-128, 127)),
+    "shared": (pa.dictionary(pa.int32(), pa.int64()), st.sampled_from([3, -1])),
+}
+_FLOATING: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "floats": (pa.float64(), _FLOATS),
     "odd floats": (pa.float64(), _ANY_FLOATS),
     "singles": (pa.float32(), st.floats(width=32, allow_nan=False)),
-    "flags": (pa.bool_(), st.booleans()),
-    "shared": (pa.dictionary(pa.int32(), pa.int64()), st.sampled_from([3, -1])),
 }
 """Columns that arrays hold, with their items."""
 
 _MISFITS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "flags": (pa.bool_(), st.booleans()),
     "huge": (pa.int64(), st.sampled_from([2**62, 2**63 - 1, -(2**63), 2**53 + 1, 1])),
     "unsigned": (pa.uint64(), st.sampled_from([2**63, 2**64 - 1, 1])),
     "exact": (pa.decimal128(8, 2), st.integers(-999, 999).map(lambda it: Decimal(it) / 100)),
@@ -79,7 +82,7 @@ _ONE: Sequence[Callable[[str], Any]] = (
     lambda _: agg.count(),
     agg.count,
     agg.sum,
-    lambda field: agg.sum(field, of=int),
+    lambda _: agg.sum("x", of=int),
     agg.min,
     agg.max,
     agg.mean,
@@ -111,7 +114,8 @@ def aggregators(draw: Any, fields: Sequence[str] = ("x", "y"), *, merging: bool 
     )
     if draw(st.integers(0, 9)) == 0 and not merging:
         return [draw(st.builds(lambda make, name: make(name), st.sampled_from(_OTHERS), field)), draw(simple)]
-    return draw(st.lists(simple | composed, min_size=1, max_size=3))
+    several: list[Any] = draw(st.lists(simple | composed, min_size=1, max_size=3))
+    return several
 
 
 class Drawn(NamedTuple):
@@ -127,12 +131,12 @@ def records(draw: Any, *, most: int = 40, misfits: bool = False, ascending: bool
     """Draw records with the fields x and y, a key and a timestamp."""
     count = draw(st.integers(1, most))
     misfits = misfits and draw(st.integers(0, 3)) == 0
-    kinds = {**_COLUMNS, **(_MISFITS if misfits else {})}
     columns = []
-    for _ in range(2):
+    for usual in (_WHOLE, _FLOATING):
+        kinds = {**_WHOLE, **_FLOATING, **_MISFITS} if misfits else usual
         kind, items = kinds[draw(st.sampled_from(sorted(kinds)))]
         columns.append(pa.array(draw(st.lists(items, min_size=count, max_size=count)), kind))
-    keys = sorted(_KEYS) if misfits else ["text", "encoded", "int", "bool"]
+    keys = sorted(_KEYS) if misfits else ["encoded", "text", "int", "bool"]
     kind, some = _KEYS[draw(st.sampled_from(keys))]
     columns.append(pa.array(draw(st.lists(st.sampled_from(some), min_size=count, max_size=count)), kind))
     stamps = draw(st.lists(st.integers(0, 40), min_size=count, max_size=count))
@@ -142,7 +146,7 @@ def records(draw: Any, *, most: int = 40, misfits: bool = False, ascending: bool
 
 _CONSTANTS = st.sampled_from([None, None, "a", 7])
 
-_START = datetime(2026, 3, 1)  # noqa: DTZ001 - also without a zone
+_START = datetime(2026, 3, 1)
 
 
 def _stamps(draw: Any, stamps: list[int]) -> Any:
@@ -172,7 +176,7 @@ def frames(drawn: Drawn, cuts: Sequence[int]) -> list[Batch]:
 def cut(length: int, places: Sequence[int]) -> list[tuple[int, int]]:
     """Return the parts of a length."""
     bounds = [0, *sorted(at % (length + 1) for at in places), length]
-    return list(zip(bounds, bounds[1:], strict=False))
+    return list(pairwise(bounds))
 
 
 def as_rows(batch: Batch) -> Batch:
@@ -227,3 +231,55 @@ def run(operator: Operator, batch: Batch) -> Any:
         )
         for output in outputs
     ]
+
+
+class Twins:
+    """Two operators with the same input, one as columns and one record by record; and two that follow by their deltas.
+
+    Args:
+        make: makes an operator.
+    """
+
+    def __init__(self, make: Callable[[], Operator]) -> None:
+        self._make = make
+        self._both = [make(), make()]
+        self._followers = [make(), make()]
+
+    def take(self, batch: Batch) -> bool:
+        """Process a batch; return whether it went well, for both or none."""
+        outcomes = [run(it, form) for it, form in zip(self._both, (batch, as_rows(batch)), strict=True)]
+        assert outcomes[0] == outcomes[1]
+        return not isinstance(outcomes[0], str)
+
+    def act(self, act: str) -> None:
+        """Take a delta, look at the states, or start again, each with the state of the other."""
+        if act == "delta":
+            self._follow()
+        elif act == "look":
+            assert state_bits(self._both[0]) == state_bits(self._both[1])
+        elif act == "restore":
+            for it in _keepers(self._both):
+                it.forget()
+            whole = [[keeper.delta() for keeper in _keepers([it])] for it in self._both]
+            self._both, self._followers = ([self._make(), self._make()] for _ in range(2))
+            for it, deltas in zip((*self._both, *self._followers), (*whole[::-1], *whole), strict=True):
+                for keeper, delta in zip(_keepers([it]), deltas, strict=True):
+                    keeper.apply(delta)
+
+    def compare(self) -> None:
+        """Compare the states of all."""
+        self._follow()
+        first, *others = [state_bits(it) for it in (*self._both, *self._followers)]
+        assert all(it == first for it in others)
+
+    def _follow(self) -> None:
+        each = [_keepers([it]) for it in (*self._both, *self._followers)]
+        for by_columns, by_records, *followers in zip(*each, strict=True):
+            deltas = by_columns.delta(), by_records.delta()
+            assert delta_bits(deltas[0]) == delta_bits(deltas[1])
+            for follower, delta in zip(followers, deltas, strict=True):
+                follower.apply(delta)
+
+
+def _keepers(operators: Sequence[Operator]) -> list[StateKeeper]:
+    return [keeper for it in operators for keeper in (it, *it.hidden.values())]

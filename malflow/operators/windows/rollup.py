@@ -16,6 +16,7 @@ from malflow.operators.contract import OperatorContext
 from malflow.operators.waiting import Waiting
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
+from malflow.records.columnar import Unfit
 from malflow.states.keyed import Delta
 from malflow.windows import FOREVER, TimeWindows, Timing, WindowResult
 
@@ -59,6 +60,10 @@ class RollupAggregate(WindowAggregate):
         self._levels = [_LevelPanes(*level) for level in levels]
         self._outputs: Sequence[Results] = ()
         self._sorted = False  # whether the levels know their panes
+
+    def begin_arrays(self) -> None:
+        """Refuse arrays: a pane here is of one of several units."""
+        raise Unfit("windows of several units are kept record by record")
 
     @property
     def units(self) -> list[str]:

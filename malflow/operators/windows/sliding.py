@@ -8,7 +8,7 @@ three merges per key, however many windows share it. Nothing is subtracted, so a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.event_time.panes import Panes
@@ -19,6 +19,9 @@ from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.windows import TimeWindows, Timing, WindowResult
+
+if TYPE_CHECKING:
+    from malflow.columns.panes import PaneArrays
 
 __all__ = ["SlidingAggregate"]
 
@@ -53,13 +56,33 @@ class SlidingAggregate(WindowAggregate):
         merges: bool = False,
     ) -> None:
         super().__init__(context, windows, aggregators, early=early, late=late, merges=merges)
-        self._blocks = _Blocks(windows.span, self.merge)
+        self._blocks = _Blocks(windows.span, self._merge_panes)
         self._next: int | None = None  # the first pane that is not closed; None: unknown
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane, unless it is between two windows."""
         if number % self._windows.step < self._windows.span:
             super().add(number, run)
+
+    def add_columns(self, arrays: PaneArrays, batch: Batch, times: Any, numbers: Any) -> None:
+        """Add records to arrays, unless they are between two windows."""
+        step, span = self._windows.step, self._windows.span
+        if span < step:
+            is_in = numbers % step < span
+            batch, times, numbers = batch.select(is_in), times.select(is_in), numbers[is_in]
+        if len(batch):
+            super().add_columns(arrays, batch, times, numbers)
+
+    def begin_arrays(self) -> PaneArrays | None:
+        """Return arrays that begin as a copy of the state."""
+        arrays = super().begin_arrays()
+        if arrays is not None:
+            self._forget_blocks()
+        return arrays
+
+    def _merge_panes(self, one: Any, other: Any) -> Any:
+        arrays = self._arrays.held
+        return self.merge(one, other) if arrays is None else arrays.merge(one, other)
 
     def last_instant(self, panes: Panes, number: int) -> Any:
         """Return the last instant of the last window that contains a pane."""
@@ -100,7 +123,7 @@ class SlidingAggregate(WindowAggregate):
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close panes in order, with the windows that end with them."""
-        held, span, step = self.state.panes, self._windows.span, self._windows.step
+        held, span, step = self.held_panes, self._windows.span, self._windows.step
         number = self._resume(panes) if self._next is None and held else self._next or 0
         while held:
             oldest = min(held)
@@ -118,7 +141,7 @@ class SlidingAggregate(WindowAggregate):
                 self.emit(panes, first, states, timing, results)
                 for over in range(first, first + min(step, span)):
                     if over in held:
-                        self.state.drop(over)
+                        self.drop_pane(over)
             number += 1
             self._next = number
 
@@ -130,12 +153,15 @@ class SlidingAggregate(WindowAggregate):
     def resume(self) -> None:
         """Find the first open pane, and combine the closed ones again."""
         super().resume()
+        self._forget_blocks()
+
+    def _forget_blocks(self) -> None:
         self._blocks.clear()
         self._next = None
 
     def _resume(self, panes: Panes) -> int:
         """Return the first open pane, and restore the combination of the closed ones."""
-        held, epoch = self.state.panes, self.reached.epoch
+        held, epoch = self.held_panes, self.reached.epoch
         number = min(held)
         while epoch is not None and panes.last(number) <= epoch:
             number += 1
@@ -180,7 +206,7 @@ class _Blocks:
     def window(self, last: int) -> _States:
         """Return the accumulators of the window that ends with the pane closed last."""
         suffix = self._suffixes.get(last - self._span + 1)
-        return self._combine(suffix, self._prefix) if suffix else dict(self._prefix)
+        return self._combine(suffix, self._prefix) if suffix else self._prefix
 
     def rebuild(self, number: int, panes: Mapping[int, _States]) -> None:
         """Restore the combination as `close` left it before the pane `number`."""

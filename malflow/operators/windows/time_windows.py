@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.fuse import compile_kernel
 from malflow.errors import failures
-from malflow.event_time.panes import Panes, horizon, shown_in_zone
+from malflow.event_time.panes import Panes, fitted, horizon, shown_in_zone
 from malflow.message import MAX
+from malflow.operators.arrays import Arrays
 from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.keyed.stateful import admission_of
@@ -19,9 +20,14 @@ from malflow.operators.windows.early import EARLY, EarlyResults
 from malflow.operators.windows.local_aggregate import has_accumulated, merge_into, runs_of
 from malflow.operators.windows.window_operator import KeptWindows, WindowOperator
 from malflow.records.batch import Batch
+from malflow.records.columnar import Unfit
+from malflow.states.keyed import Delta
 from malflow.states.paned import PanedState
 from malflow.windows import TimeWindows, Timing, WindowResult
 from malflow.words import short_repr
+
+if TYPE_CHECKING:
+    from malflow.columns.panes import PaneArrays
 
 __all__ = [
     "PanedOperator",
@@ -55,7 +61,7 @@ class PanedOperator(WindowOperator):
 
     def waiting(self) -> Waiting | None:
         """Return the number of open windows or, if they overlap, panes; and the last instant of the first."""
-        panes, held, epoch = self._fitted(), self.state.panes, self.reached.epoch
+        panes, held, epoch = self._fitted(), self.held_panes, self.reached.epoch
         if panes is None or not held:
             return None
         ends = [panes.last(number) for number in held]
@@ -66,8 +72,17 @@ class PanedOperator(WindowOperator):
         panes, epoch = self._fitted(), self.reached.epoch
         if panes is None:
             return None
-        count = sum(epoch is None or self.last_instant(panes, number) > epoch for number in self.state.panes)
+        count = sum(epoch is None or self.last_instant(panes, number) > epoch for number in self.held_panes)
         return Waiting(self.kept, count) if count else None
+
+    @property
+    def held_panes(self) -> Mapping[int, Any]:
+        """The states of all panes, by number."""
+        return self.state.panes
+
+    def drop_pane(self, number: int) -> None:
+        """Drop a pane."""
+        self.state.drop(number)
 
     def last_instant(self, panes: Panes, number: int) -> Any:
         """Return the last instant of the last window that contains a pane."""
@@ -187,9 +202,100 @@ class WindowAggregate(PanedOperator):
         if self._early is not None:
             self.hidden = {**self.hidden, EARLY: self._early}
         self._windows = windows
+        self._time_kind: Any = None  # the type of timestamps in arrays
         self._kernel = compile_kernel(aggregators, debug=context.debug, workers=len(context.workers))
         self._admit = admission_of(context)
         self._merges = merges and len(context.workers) > 1 and not context.debug
+        self._arrays = Arrays(self, self.begin_arrays, self.resume)
+        self._is_taken = False
+
+    # Batches of columns are added to arrays, at once: no record is in a window that an epoch before it closes, since
+    # it would be late. The epochs then close windows of the arrays. Lateness, results and order stay the same.
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Add the records to their windows, and emit the results of the windows that the epochs close."""
+        self._is_taken = self._arrays.take(batch, self._add_columns) is not None
+        return super().process(batch)
+
+    def _take(self, batch: Batch, start: int, stop: int) -> None:
+        if not self._is_taken:
+            super()._take(batch, start, stop)
+
+    def begin_arrays(self) -> PaneArrays | None:
+        """Return arrays that begin as a copy of the state; None while former workers have epochs of their own."""
+        from malflow.columns.panes import PaneArrays  # noqa: PLC0415 - only the extra has it
+
+        if self._early is not None or self.allows_late or self._until is not None:
+            raise Unfit("early and revised results are made record by record")
+        if self.reached.floors is not None or (self._windows.is_plain and self._has_closed(self.reached.epoch)):
+            return None
+        kernel, admit, tracked = self._kernel, self._admit, self.context.tracked
+        span = self._windows.span
+        return PaneArrays(self.state, kernel.aggregators, kernel.slots, merges=span, admit=admit, tracked=tracked)
+
+    def _add_columns(self, arrays: PaneArrays, batch: Batch) -> bool:
+        from malflow.columns.pane_times import check_times, numbers_in, pane_numbers, window_times  # noqa: PLC0415 - as above
+
+        times = window_times(batch.timestamps)
+        if self._time_kind not in (None, times.kind):
+            raise Unfit("the type of its timestamps has changed")
+        first = next((position for position, _ in batch.epochs if position), len(batch))
+        low = times[int(numbers_in(times)[:first].argmin())]
+        try:
+            panes = self._fitted() or fitted(self._unfitted, low)
+            if type(low) not in self._kinds:
+                self._check_kinds(panes, low)
+        except TypeError as error:
+            raise Unfit("its timestamps do not fit its windows") from error
+        numbers = pane_numbers(panes, times)
+        check_times(panes, numbers, batch.epochs, self.reached.epoch)
+        self.add_columns(arrays, batch, times, numbers)
+        if self._panes is None:
+            self._fit(low)
+        self._time_kind = times.kind
+        return True
+
+    def add_columns(self, arrays: PaneArrays, batch: Batch, times: Any, numbers: Any) -> None:
+        """Add records to arrays; their timestamps and the numbers of their panes are arrays too."""
+        arrays.add(batch, times, numbers)
+
+    @property
+    def held_panes(self) -> Mapping[int, Any]:
+        """The states of all panes, by number; in arrays while there are any."""
+        return self.state.panes if self._arrays.held is None else self._arrays.held
+
+    def drop_pane(self, number: int) -> None:
+        """Drop a pane."""
+        (self.state if self._arrays.held is None else self._arrays.held).drop(number)
+
+    def new_outputs(self) -> Sequence[Results]:
+        """Return empty collections of results."""
+        arrays = self._arrays.held
+        if arrays is None or arrays.outcomes is None:
+            return super().new_outputs()
+        from malflow.columns.window_frames import WindowFrames  # noqa: PLC0415 - as above
+
+        return (WindowFrames(arrays, arrays.outcomes, self._time_kind),)  # type: ignore[return-value] # a kind of it
+
+    def sync_state(self) -> None:
+        """Write the arrays to the state."""
+        if self._arrays.held is not None:
+            self._arrays.held.sync()
+
+    def apply(self, delta: Delta) -> None:
+        """Apply a delta to the state."""
+        self._arrays.drop()
+        super().apply(delta)
+
+    def forget(self) -> None:
+        """Make the next delta complete."""
+        self._arrays.drop()
+        super().forget()
+
+    def resume(self) -> None:
+        """Look up the pane of the next records again."""
+        self._arrays.drop()
+        super().resume()
 
     def add(self, number: int, run: Batch) -> None:
         """Add records to a pane."""
@@ -239,20 +345,23 @@ class WindowAggregate(PanedOperator):
 
     def _has_closed(self, epoch: Any) -> bool:
         panes = self._fitted()
-        return panes is not None and any(panes.last(number) <= epoch for number in self.state.panes)
+        if panes is None or epoch is None:
+            return False
+        return any(panes.last(number) <= epoch for number in self.state.panes)
 
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close the windows that are over at an epoch, and add their results."""
         before, until = self.reached.epoch, self._until
-        for number in sorted(self.state.panes):
+        held = self.held_panes
+        for number in sorted(held):
             last = panes.last(number)
             if epoch is not MAX and last > epoch:
                 break
             if before is None or last > before:  # an earlier program may have kept closed windows
                 timing = Timing.END if epoch is MAX else Timing.FINAL
-                self.emit(panes, number, self.not_closed(last, self.state.panes[number]), timing, results)
+                self.emit(panes, number, self.not_closed(last, held[number]), timing, results)
             if until is None or epoch is MAX or last + until <= epoch:
-                self.state.drop(number)
+                self.drop_pane(number)
 
     def not_closed(self, last: Any, states: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """Return the states without the keys of a former worker that had already closed the window.
@@ -303,9 +412,24 @@ class WindowAggregate(PanedOperator):
         """
         if timing is not Timing.EARLY and self._early is not None:
             self._early.close(first)
-        made = self._results(panes, first, states, repeat(timing))
         end = first + self._windows.span
-        results.add(states, made, panes.last(end - 1) if timestamp is None else timestamp)
+        stamp = panes.last(end - 1) if timestamp is None else timestamp
+        arrays = self._arrays.held
+        if arrays is None:
+            results.add(states, self._results(panes, first, states, repeat(timing)), stamp)
+        elif states:
+            self._emit_cells(arrays, panes, first, states, timing, results, stamp)
+
+    def _emit_cells(
+        self, arrays: PaneArrays, panes: Panes, first: int, cells: Any, timing: Timing, results: Any, stamp: Any
+    ) -> None:
+        """Add the results of windows in arrays, as columns if they can be."""
+        if arrays.outcomes is None:
+            states = arrays.objects(cells)
+            results.add(states, self._results(panes, first, states, repeat(timing)), stamp)
+        else:
+            bounds = panes.start(first), panes.start(first + self._windows.span)
+            results.add_window(bounds, stamp, timing, cells)
 
     def _results(
         self, panes: Panes, first: int, states: Mapping[Any, Any], timings: Iterable[Timing]
