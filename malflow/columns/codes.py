@@ -130,7 +130,7 @@ class Codes:
         return dictionary, known, bool(known.min(initial=0) >= 0)
 
     def _enter_new(self, dictionary: pa.Array, known: Ints, indices: Ints) -> None:
-        """Give codes to the keys at indices of a dictionary, in the order of their first records."""
+        """Enter the keys at indices of a dictionary, in the order of their first records."""
         first = np.full(len(dictionary), len(indices), np.intp)
         np.minimum.at(first, indices, np.arange(len(indices)))
         new = np.flatnonzero(first < len(indices))

@@ -34,7 +34,7 @@ _FIRST_CELLS = 1 << 22
 """Accumulators that need no records to pay for them: the first panes of a run would look sparse otherwise."""
 
 _WIDTH, _FEW = 64, 1 << 16
-"""The least number of keys of a pane; and the number up to which it doubles, since memory is no matter."""
+"""The least number of keys of a pane; and the number up to which it doubles, since a small pane takes little memory."""
 
 _LIVELY = 4
 """Keys are dropped once only one in four is in an open pane: two would renumber the others more often."""
@@ -168,7 +168,7 @@ class PaneArrays(Mapping[int, Cells]):
         return is_unseen
 
     def _make_room(self, panes: Sequence[int], codes: Ints) -> Ints:
-        """Give each pane a row that is wide enough for all keys; return the codes of a batch, which may change."""
+        """Make a row for each pane, wide enough for all keys; return the codes of a batch, which may change."""
         new = [number for number in panes if number not in self._rows]
         if len(self._codes) > self._width and self._rows:
             codes = self._drop_keys(codes)

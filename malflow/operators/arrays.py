@@ -22,8 +22,8 @@ class Arrays(Generic[A]):
     """The arrays that an operator keeps beside its state while batches of columns arrive.
 
     They begin as a copy of the state with the first such batch. From then on they are ahead of the state, until
-    `sync_state` of the operator writes the changes back. Once something does not fit, the operator goes on without them
-    until its next start.
+    `sync_state` of the operator writes the changes back. Once something does not fit, the operator continues without
+    them until its next start.
 
     Args:
         operator: the operator.
@@ -65,7 +65,7 @@ class Arrays(Generic[A]):
             return None
 
     def end(self, reason: str) -> None:
-        """Go on without arrays, and say why."""
+        """Continue without arrays, and log why."""
         self.drop()
         self._ended = True
         _log.info(
