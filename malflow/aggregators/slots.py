@@ -45,7 +45,7 @@ class Slot:
         step: a template: the statement that adds a record, in place or by an assignment to ``{to}``.
         join: a template: the expression that merges ``{a}`` and ``{b}``, neither of them empty.
         exact: when merging equals adding, in value and type; None for never.
-        kernel: the name of its form for arrays, in `malflow.columns.kernels`; empty if it has none.
+        kernel: the name of its form for arrays, in `malflow.columns.aggregates.kernels`; empty if it has none.
     """
 
     create: Callable[[], Any]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from malflow.columns.arrays import canonical
 from malflow.columns.frame import Frame
 from malflow.columns.objects import UnfitItem, array_of, array_of_column
+from malflow.columns.row_classes import MadeRows
 from malflow.records.batch import Batch
 from malflow.records.columnar import is_columnar
 from malflow.windows import WindowResult
@@ -127,6 +128,8 @@ def _columns_of(values: Any) -> pa.RecordBatch | None:
         return pa.record_batch([batch.column(values.row)], names=[_VALUE])
     if values.row is tuple:
         return batch.rename_columns([f"{_VALUE}_{at}" for at in range(batch.num_columns)])
+    if isinstance(values.row, MadeRows):
+        return batch if values.row.is_flat else None
     return batch if isinstance(values.row, type) else None
 
 

@@ -20,6 +20,11 @@ class MadeRows(ABC):
     def fields(self) -> frozenset[str]:
         """The columns that are fields of the rows, by their names; others are parts of fields."""
 
+    @property
+    @abstractmethod
+    def is_flat(self) -> bool:
+        """Whether the columns are those of flat rows: see `malflow.columns.flat_rows`."""
+
     @abstractmethod
     def rows(self, columns: Sequence[list[Any]]) -> list[Any]:
         """Make the rows from the items of all columns."""

@@ -26,7 +26,7 @@ from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState, StatesView
 from malflow.words import error_text, short_repr
 
 if TYPE_CHECKING:
-    from malflow.columns.running import RunningArrays
+    from malflow.columns.aggregates.running import RunningArrays
 
 __all__ = [
     "Admission",
@@ -314,7 +314,7 @@ class RunningAggregate(Operator):
         return (batch.with_values(values),)
 
     def _begin_arrays(self) -> RunningArrays:
-        from malflow.columns.running import RunningArrays  # noqa: PLC0415 - only the extra has it
+        from malflow.columns.aggregates.running import RunningArrays  # noqa: PLC0415 - only the extra has it
 
         return RunningArrays(self.state, self._kernel.aggregators, self._kernel.slots)
 

@@ -21,7 +21,7 @@ from malflow.states.keyed import Delta
 from malflow.windows import TimeWindows, Timing, WindowResult
 
 if TYPE_CHECKING:
-    from malflow.columns.panes import PaneArrays
+    from malflow.columns.aggregates.panes import PaneArrays
 
 __all__ = ["SlidingAggregate"]
 

@@ -27,7 +27,7 @@ from malflow.windows import TimeWindows, Timing, WindowResult
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
-    from malflow.columns.panes import PaneArrays
+    from malflow.columns.aggregates.panes import PaneArrays
 
 __all__ = [
     "PanedOperator",
@@ -223,7 +223,7 @@ class WindowAggregate(PanedOperator):
 
     def begin_arrays(self) -> PaneArrays | None:
         """Return arrays that begin as a copy of the state; None while former workers have epochs of their own."""
-        from malflow.columns.panes import PaneArrays  # noqa: PLC0415 - only the extra has it
+        from malflow.columns.aggregates.panes import PaneArrays  # noqa: PLC0415 - only the extra has it
 
         if self._early is not None or self.allows_late or self._until is not None:
             raise Unfit("early and revised results are made record by record")
@@ -234,7 +234,7 @@ class WindowAggregate(PanedOperator):
         return PaneArrays(self.state, kernel.aggregators, kernel.slots, merges=span, admit=admit, tracked=tracked)
 
     def _add_columns(self, arrays: PaneArrays, batch: Batch) -> bool:
-        from malflow.columns.pane_times import check_times, numbers_in, pane_numbers, window_times  # noqa: PLC0415 - as above
+        from malflow.columns.aggregates.pane_times import check_times, numbers_in, pane_numbers, window_times  # noqa: PLC0415 - as above
 
         times = window_times(batch.timestamps)
         if self._time_kind not in (None, times.kind):
@@ -273,7 +273,7 @@ class WindowAggregate(PanedOperator):
         arrays = self._arrays.held
         if arrays is None or arrays.outcomes is None:
             return super().new_outputs()
-        from malflow.columns.window_frames import WindowFrames  # noqa: PLC0415 - as above
+        from malflow.columns.aggregates.window_frames import WindowFrames  # noqa: PLC0415 - as above
 
         return (WindowFrames(arrays, arrays.outcomes, self._time_kind),)  # type: ignore[return-value] # a kind of it
 

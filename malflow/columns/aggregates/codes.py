@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from malflow.columns.aggregates.kernels import Ints
 from malflow.columns.arrays import to_python
 from malflow.columns.column import Column, Constant
-from malflow.columns.kernels import Ints
 from malflow.records.columnar import Unfit
 
 __all__ = ["Codes"]

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from malflow.aggregators.slots import Slot
-from malflow.columns.arrays import numbers_of
-from malflow.columns.column import Column
-from malflow.columns.kernels import (
+from malflow.columns.aggregates.kernels import (
     LEAST,
     MOST,
     Array,
@@ -22,6 +20,8 @@ from malflow.columns.kernels import (
     truths,
     unordered,
 )
+from malflow.columns.arrays import numbers_of
+from malflow.columns.column import Column
 from malflow.records.columnar import Unfit
 
 __all__ = ["kernels_of"]

@@ -17,8 +17,8 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.extremes import First, Last, Max, Min
 from malflow.aggregators.slots import Slot, Slotted, slotted
 from malflow.aggregators.sums import Count, Deviation, Mean, Sum, Variance
-from malflow.columns.kernels import Array
-from malflow.columns.row_classes import MadeRows, fields_of
+from malflow.columns.aggregates.kernels import Array
+from malflow.columns.row_classes import MadeRows, fields_of, record_fields
 from malflow.message import Timing
 from malflow.windows import WindowResult
 
@@ -70,6 +70,14 @@ class Outcomes(MadeRows):
         return frozenset(self.names if is_flat else ())
 
     @property
+    def is_flat(self) -> bool:
+        """Whether the columns are those of flat rows."""
+        shape = self.shape
+        if isinstance(shape, _Leaf):
+            return True
+        return not _is_nested(shape) and (shape.made in (None, dict) or record_fields(shape.made) == list(self.names))
+
+    @property
     def is_plain(self) -> bool:
         """Whether a value is an item of the only column."""
         return isinstance(self.shape, _Leaf)
@@ -93,7 +101,7 @@ class Outcomes(MadeRows):
             return self
         if shape.made is None:
             return tuple
-        return shape.made if shape.made is dict or list(self.names) == _in_order(shape.made, self.names) else self
+        return shape.made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Outcomes, (self.names, self.shape, ())
@@ -117,6 +125,11 @@ class ResultRows(MadeRows):
     def fields(self) -> frozenset[str]:
         """The columns that are fields of the results."""
         return frozenset(("start", "end", "value") if self.values.is_plain else ("start", "end"))
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the columns are those of flat rows."""
+        return self.values.is_flat
 
     def rows(self, columns: Sequence[list[Any]]) -> list[Any]:
         """Make the results."""
@@ -177,7 +190,8 @@ def _outcome(it: Slotted[Any, Any, Any], places: dict[object, int]) -> _Found | 
             return None
         if not isinstance(it, Into):
             return _several(found)
-        return _several(found, it.made, it.names) if _is_simple(it.made, it.names) else None
+        names = _in_order(it.made, it.names)
+        return None if names is None else _several([found[it.names.index(name)] for name in names], it.made, names)
     column: Callable[[Fields], pa.Array]
     if isinstance(it, (Count, Sum, Min, Max)):
         column = partial(_field, at[0], 0)
@@ -192,22 +206,22 @@ def _outcome(it: Slotted[Any, Any, Any], places: dict[object, int]) -> _Found | 
     return _Leaf(), ["value"], [column]
 
 
-def _several(found: Sequence[_Found], made: Callable[..., Any] | None = None, given: tuple[str, ...] = ()) -> _Found:
+def _several(found: Sequence[_Found], made: Callable[..., Any] | None = None, given: Sequence[str] = ()) -> _Found:
     prefixes = given or [f"value_{at}" for at in range(len(found))]
     names = []
     for prefix, (shape, own, _) in zip(prefixes, found, strict=True):
         names += [prefix] if isinstance(shape, _Leaf) else [f"{prefix}_{name}" for name in own]
-    shape = _Composed(tuple(it[0] for it in found), made, given)
+    shape = _Composed(tuple(it[0] for it in found), made, tuple(given))
     return shape, names, [column for it in found for column in it[2]]
 
 
-def _is_simple(made: Callable[..., Any], names: Sequence[str]) -> bool:
-    """Whether objects of a class do nothing but hold their fields, and so can be made at any time."""
-    return made is dict or _in_order(made, names) is not None
+def _in_order(made: Callable[..., Any], names: Sequence[str]) -> Sequence[str] | None:
+    """Return names of fields in the order in which a class is called with them.
 
-
-def _in_order(made: Callable[..., Any], names: Sequence[str]) -> list[str] | None:
-    """Return names of fields in the order in which a simple class is called with them."""
+    None if objects of the class do more than hold their fields, and so can't be made at any time.
+    """
+    if made is dict:
+        return names
     try:
         declared = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type] # the error says no
     except TypeError:

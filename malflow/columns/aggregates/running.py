@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.slots import Slot
-from malflow.columns.accumulators import Accumulators, grown, times_of
-from malflow.columns.codes import Codes
+from malflow.columns.aggregates.accumulators import Accumulators, grown, times_of
+from malflow.columns.aggregates.codes import Codes
+from malflow.columns.aggregates.kernels import Ints, Lot
+from malflow.columns.aggregates.outcomes import outcomes_of
 from malflow.columns.frame import Frame
-from malflow.columns.kernels import Ints, Lot
-from malflow.columns.outcomes import outcomes_of
 from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit
 from malflow.states.keyed import KeyedState

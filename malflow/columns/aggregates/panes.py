@@ -9,11 +9,11 @@ import numpy as np
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.slots import Slot
-from malflow.columns.accumulators import Accumulators
-from malflow.columns.codes import Codes
+from malflow.columns.aggregates.accumulators import Accumulators
+from malflow.columns.aggregates.codes import Codes
+from malflow.columns.aggregates.kernels import Array, Ints, Lot
+from malflow.columns.aggregates.outcomes import Fields, Outcomes, outcomes_of
 from malflow.columns.column import Column
-from malflow.columns.kernels import Array, Ints, Lot
-from malflow.columns.outcomes import Fields, Outcomes, outcomes_of
 from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit
 from malflow.states.paned import PanedState

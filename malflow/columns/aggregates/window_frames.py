@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from malflow.columns.aggregates.outcomes import Outcomes, ResultRows
+from malflow.columns.aggregates.panes import Cells, PaneArrays
 from malflow.columns.column import Column
 from malflow.columns.frame import Frame
-from malflow.columns.outcomes import Outcomes, ResultRows
-from malflow.columns.panes import Cells, PaneArrays
 from malflow.message import Timing
 from malflow.records.batch import Batch
 

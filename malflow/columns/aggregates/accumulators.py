@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from malflow.aggregators.slots import Slot
+from malflow.columns.aggregates.kernels import Array, Ints, Lot
+from malflow.columns.aggregates.outcomes import Fields
+from malflow.columns.aggregates.slot_kernels import kernels_of
 from malflow.columns.column import Column
-from malflow.columns.kernels import Array, Ints, Lot
-from malflow.columns.outcomes import Fields
-from malflow.columns.slot_kernels import kernels_of
 from malflow.records.columnar import Unfit
 
 __all__ = ["Accumulators", "grown", "times_of"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from malflow.columns.accumulators import times_of
+from malflow.columns.aggregates.accumulators import times_of
+from malflow.columns.aggregates.kernels import Ints
 from malflow.columns.column import Column
-from malflow.columns.kernels import Ints
 from malflow.event_time.panes import Panes, regular
 from malflow.message import MAX
 from malflow.records.columnar import Unfit
