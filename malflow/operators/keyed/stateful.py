@@ -14,7 +14,7 @@ from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures, settled_failures
 from malflow.message import MAX, DataMessage, Timing
-from malflow.operators.arrays import Arrays
+from malflow.operators.columns import Arrays
 from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import SparesStates, completed, without

@@ -11,8 +11,7 @@ from malflow.aggregators.fuse import compile_kernel
 from malflow.errors import failures
 from malflow.event_time.panes import Panes, fitted, horizon, shown_in_zone
 from malflow.message import MAX
-from malflow.operators.arrays import Arrays
-from malflow.operators.columns import Results
+from malflow.operators.columns import Arrays, Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.keyed.stateful import admission_of
 from malflow.operators.waiting import Waiting
