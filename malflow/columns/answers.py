@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from malflow.columns.arrays import canonical, in_microseconds, is_readable
+from malflow.columns.arrays import canonical, has_no_type, in_microseconds, is_readable
 from malflow.columns.frame import Frame
 from malflow.columns.objects import array_of_column
 from malflow.errors import MalflowError
@@ -166,14 +166,14 @@ class AnswerReader:
         for place, field in enumerate(wanted):
             column = batch.column(batch.schema.get_field_index(field.name))
             kind, due = column.type, field.type
-            if kind != due and not self._is_stated and pa.types.is_null(due):
+            if kind != due and not self._is_stated and has_no_type(due):
                 due = kind
                 self.schema = self.schema.set(place, pa.field(field.name, kind))
             columns.append(column if kind == due else self._cast(column, field.name, due))
         return pa.record_batch(columns, names=wanted.names)
 
     def _cast(self, column: pa.Array, name: str, due: pa.DataType) -> pa.Array:
-        if not self._is_stated and not pa.types.is_null(column.type):
+        if not self._is_stated and not has_no_type(column.type):
             raise BadAnswer(
                 f"it answered column '{name}' as {column.type}, and as {due} before; answer one type, or pass schema="
             )
@@ -328,8 +328,7 @@ def flags_as_column(flags: np.ndarray[Any, Any]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(flags)], names=["flag"])
 
 
-def together(batches: Sequence[pa.RecordBatch], mask: Sequence[bool] | None) -> pa.RecordBatch:
+def together(batches: Sequence[pa.RecordBatch], mask: Sequence[bool] | None = None) -> pa.RecordBatch:
     """Return record batches of one schema as one, without the rows at a false flag of a mask."""
-    frames = [Frame(batch) for batch in batches]
-    whole: Any = frames[0].join(frames, in_turn=False)
+    whole: Any = Frame(batches[0]).join([Frame(batch) for batch in batches], in_turn=False)
     return (whole if mask is None else whole.select(mask)).batch

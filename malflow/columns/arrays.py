@@ -21,6 +21,7 @@ __all__ = [
     "compact",
     "from_compact",
     "from_ipc",
+    "has_no_type",
     "in_microseconds",
     "in_years",
     "is_readable",
@@ -173,6 +174,16 @@ def _python(array: pa.Array, name: str) -> list[Any]:
                 return items
     items = array.to_pylist()
     return items
+
+
+def has_no_type(kind: pa.DataType) -> bool:
+    """Whether a type is that of nulls, or of lists of nulls: of items of which no type was seen.
+
+    >>> has_no_type(pa.null()), has_no_type(pa.list_(pa.null())), has_no_type(pa.int64())
+    (True, True, False)
+    """
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return has_no_type(kind.value_type) if is_list else bool(pa.types.is_null(kind))
 
 
 def in_microseconds(kind: pa.DataType) -> pa.DataType | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from malflow.columns.arrays import canonical, from_ipc, in_years, numbers_of, to_ipc, to_python
 from malflow.records.column import BaseColumn, join_lists
 
-__all__ = ["Column", "Constant", "flags", "join_columns", "places", "turns"]
+__all__ = ["PYTHON_TYPES", "Column", "Constant", "flags", "join_columns", "places", "turns"]
 
 
 class Column(BaseColumn):
@@ -83,7 +83,7 @@ class Column(BaseColumn):
     def kinds(self) -> set[type]:
         """Return the Python types of the items."""
         kind = self._kind.value_type if pa.types.is_dictionary(self._kind) else self._kind
-        found = next((python for holds, python in _PYTHON_TYPES if holds(kind)), None)
+        found = next((python for holds, python in PYTHON_TYPES if holds(kind)), None)
         if found is None or (self._array is not None and _has_nulls(self._array)):
             return set(map(type, self.tolist()))
         return {found} if len(self) else set()
@@ -153,7 +153,7 @@ class Column(BaseColumn):
         return _read_column, (to_ipc([self.array]),)
 
 
-_PYTHON_TYPES = (
+PYTHON_TYPES = (
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_boolean, bool),

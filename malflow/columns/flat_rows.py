@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from malflow.columns.arrays import canonical
+from malflow.columns.arrays import canonical, has_no_type
 from malflow.columns.frame import Frame
 from malflow.columns.objects import UnfitItem, array_of, array_of_column
 from malflow.columns.row_classes import MadeRows
@@ -73,7 +73,8 @@ class FlatRows:
                 self._check_names([*row], row, at)
         columns = {}
         for name in names:
-            columns[name] = self._typed(name, array_of([row[name] for row in rows], name, self._types.get(name)))
+            kind = self._types.get(name) if self._is_stated else None
+            columns[name] = self._typed(name, array_of([row[name] for row in rows], name, kind))
         return columns
 
     def _check_names(self, names: Sequence[str], row: object, at: int) -> None:
@@ -101,14 +102,15 @@ class FlatRows:
             UnfitItem: if it has another one.
         """
         due = self._types.get(name)
-        if due is None or (not self._is_stated and pa.types.is_null(due)):
+        if due is None or (not self._is_stated and has_no_type(due)):
             self._types[name] = array.type
             return array
         if array.type == due:
             return array
-        if not self._is_stated and not pa.types.is_null(array.type):
+        if not self._is_stated and not has_no_type(array.type):
             raise UnfitItem(
-                f"column '{name}' is {array.type}, and was {due} before; convert it by .map() first, or pass schema=", 0
+                f"column '{name}' is {array.type}, and was {due} before; convert it by .map() first, or pass schema=",
+                array.is_valid().index(True).as_py(),
             )
         try:
             return canonical(array.cast(due))

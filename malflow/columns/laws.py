@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from malflow.columns.answers import together
 from malflow.columns.arrays import from_ipc, to_ipc
 from malflow.errors import MalflowError, settled_failures
 from malflow.words import error_line, short_repr
 
-__all__ = ["LawBroken", "check_rows", "check_unchanged", "copied", "difference"]
+__all__ = ["LawBroken", "RowsAlone", "check_unchanged", "copied", "difference"]
 
 _SINGLY = 16
 """The rows that a function gets one by one: its first. More: slower checks; fewer: less is found in small batches."""
@@ -64,45 +65,58 @@ def _comparable(array: pa.Array) -> pa.Array:
     return array.view(widths[array.type]) if array.type in widths else array
 
 
-def check_rows(
-    call: Callable[[pa.RecordBatch], pa.RecordBatch], given: pa.RecordBatch, answer: pa.RecordBatch, chance: str
-) -> None:
-    """Check that a function answers each row in the same way when it gets fewer of them.
+class RowsAlone:
+    """Checks that a function answers each row in the same way whatever rows it gets with it.
 
-    It is called with the batch in two parts, and with the first rows one by one.
+    It is called again with the batch in two parts, with the first rows one by one, and with the last rows of the batch
+    before in front: a batch of one row can't be cut.
 
     Args:
         call: the function.
-        given: the rows that it got.
-        answer: its answer.
-        chance: seeds the place of the cut.
-
-    Raises:
-        LawBroken: if it does not.
     """
-    rows = given.num_rows
-    if rows < 2:  # noqa: PLR2004 - there is nothing to cut
-        return
-    cut = random.Random(chance).randrange(1, rows)  # noqa: S311 - it keeps no secret
-    parts = [(0, cut), (cut, rows), *((at, at + 1) for at in range(min(rows, _SINGLY)))]
-    for start, stop in parts:
+
+    def __init__(self, call: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        self._call = call
+        self._before: tuple[pa.RecordBatch, pa.RecordBatch] | None = None
+
+    def check(self, given: pa.RecordBatch, answer: pa.RecordBatch, chance: str) -> None:
+        """Check the answer for a batch.
+
+        Args:
+            given: the rows that the function got.
+            answer: its answer.
+            chance: seeds the place of the cut.
+
+        Raises:
+            LawBroken: if an answer depends on other rows.
+        """
+        rows = given.num_rows
+        if rows > 1:
+            cut = random.Random(chance).randrange(1, rows)  # noqa: S311 - it keeps no secret
+            for start, stop in ((0, cut), (cut, rows), *((at, at + 1) for at in range(min(rows, _SINGLY)))):
+                part, due = given.slice(start, stop - start), answer.slice(start, stop - start)
+                self._compare(part, due, start, "its batch is cut")
+        before, first = self._before, max(0, rows - _SINGLY)
+        self._before = given.slice(first), answer.slice(first)
+        if before is not None and before[0].schema.equals(given.schema) and before[1].schema.equals(answer.schema):
+            longer, due = (together([one, other]) for one, other in zip(before, (given, answer), strict=True))
+            self._compare(longer, due, -before[0].num_rows, "its batch is longer")
+
+    def _compare(self, part: pa.RecordBatch, due: pa.RecordBatch, start: int, when: str) -> None:
         try:
-            part = call(given.slice(start, stop - start))
+            found = difference(due, self._call(part))
         except settled_failures() as error:
             if isinstance(error, LawBroken):
-                error.row += start
                 raise
-            raise LawBroken(
-                f"it fails when its batch is cut, at rows {start} to {stop - 1}: {error_line(error)}; {_ONE_BY_ONE}",
-                start,
-            ) from error
-        found = difference(answer.slice(start, stop - start), part)
+            reason = f"it fails when {when}, at rows {start} to {start + part.num_rows - 1}: {error_line(error)}"
+            raise LawBroken(f"{reason}; {_ONE_BY_ONE}", max(0, start)) from error
         if found is not None:
             at, name, whole, alone = found
+            row = max(0, start + at)
             raise LawBroken(
-                f"it gives another answer when its batch is cut: column '{name}', row {start + at}: "
-                f"{short_repr(whole)}, then {short_repr(alone)}; {_ONE_BY_ONE}",
-                start + at,
+                f"it gives another answer when {when}: column '{name}', row {row}: {short_repr(whole)}, then "
+                f"{short_repr(alone)}; {_ONE_BY_ONE}",
+                row,
             )
 
 

@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from malflow.columns.arrays import canonical, in_microseconds
-from malflow.columns.column import Column, Constant
+from malflow.columns.column import PYTHON_TYPES, Column, Constant
 from malflow.words import error_text, short_repr
 
 __all__ = ["UnfitItem", "array_of", "array_of_column"]
 
 _PLAIN = frozenset({int, float, bool, str, bytes, date, time, timedelta})
 """Types whose items come back from an array as they were."""
+
+_DIGITS = 38
+"""The digits of a decimal that 128 bits hold."""
 
 _FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The exceptions by which Arrow refuses an object."""
@@ -55,8 +58,9 @@ def array_of(items: Sequence[Any], name: str, kind: pa.DataType | None = None) -
     except _FAULTS as error:
         at = next((at for at, item in enumerate(items) if not _is_fit(item, kind)), 0)
         raise UnfitItem(_unfit(name, items[at], kind, error_text(error)), at) from error
-    if kind is None:
-        _check_again(items, array, name)
+    _check_again(items, array, name, is_stated=kind is not None)
+    if kind is None and pa.types.is_decimal128(array.type):  # the digits of other batches may be more
+        return array.cast(pa.decimal128(_DIGITS, array.type.scale))
     exact = in_microseconds(array.type)
     return array if exact is None else array.cast(exact)
 
@@ -101,20 +105,38 @@ def _check_kinds(items: Sequence[Any], name: str) -> None:
 _CURE = "convert such values by .map() first, or pass schema= with the column's type"
 
 
-def _check_again(items: Sequence[Any], array: pa.Array, name: str) -> None:
-    """Check that an array has the objects of which it was made.
+def _check_again(items: Sequence[Any], array: pa.Array, name: str, *, is_stated: bool) -> None:
+    """Check that an array has the objects of which it was made. Arrow makes 2 of 2.5 where a type is stated.
 
     Raises:
         UnfitItem: naming the first one that is another in it.
     """
     kinds = set(map(type, items)) - {type(None)}
-    if kinds <= _PLAIN:
+    if kinds <= (_own_types(array.type) if is_stated else _PLAIN):
         return
+    same = _is_near if is_stated else _is_alike
     for at, (item, again) in enumerate(zip(items, array.to_pylist(), strict=True)):
-        same = type(item) is type(again) and (repr(item) == repr(again) if kinds == {Decimal} else item == again)
-        if not same:
+        if not same(item, again):
             why = f"it would become {short_repr(again)}, of type {type(again).__name__}"
-            raise UnfitItem(_unfit(name, item, None, why), at)
+            raise UnfitItem(_unfit(name, item, array.type if is_stated else None, why), at)
+
+
+def _own_types(kind: pa.DataType) -> frozenset[type]:
+    """Return the types whose objects an array of a type keeps, however they are."""
+    found = next((python for holds, python in PYTHON_TYPES if holds(kind)), None)
+    return frozenset() if found in (None, datetime) else frozenset({found})  # type: ignore[arg-type] # it is not None
+
+
+def _is_alike(item: Any, again: Any) -> bool:
+    """Whether an object has come back as it was."""
+    return type(item) is type(again) and (repr(item) == repr(again) if isinstance(item, Decimal) else item == again)
+
+
+def _is_near(item: Any, again: Any) -> bool:
+    """Whether an object has come back as an equal one, or as the nearest float."""
+    if isinstance(again, float):
+        return isinstance(item, int | float) and not isinstance(item, bool)
+    return bool((list(item) if isinstance(item, tuple) else item) == again)
 
 
 def _is_fit(item: Any, kind: pa.DataType | None) -> bool:

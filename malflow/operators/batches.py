@@ -23,6 +23,8 @@ from malflow.words import plural
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from malflow.columns.laws import RowsAlone
+
 __all__ = ["FilterBatches", "MapBatches", "SelectColumns", "ToColumns"]
 
 
@@ -65,6 +67,7 @@ class _CallsBatches(_TakesBatches):
         self._form = form_of(frame)
         self._with_key, self._with_time = with_key, with_time
         self._like: Any = None  # the last frame; rows of letters become columns like its own
+        self._laws: RowsAlone | None = None
         self._calls = 0
 
     @abstractmethod
@@ -150,13 +153,15 @@ class _CallsBatches(_TakesBatches):
         """
         if not self.context.debug:
             return self.applied(batch, answer)
-        from malflow.columns.laws import LawBroken, check_rows, check_unchanged, copied  # noqa: PLC0415 - as above
+        from malflow.columns.laws import LawBroken, RowsAlone, check_unchanged, copied  # noqa: PLC0415 - as above
 
+        if self._laws is None:
+            self._laws = RowsAlone(lambda part: self.as_columns(self._answer(part)))
         self._calls += 1
         columns = self.as_columns(answer)
         kept, chance = copied(columns), f"{self.context.operator_name} {self.context.worker_id} {self._calls}"
         try:
-            check_rows(lambda part: self.as_columns(self._answer(part)), given, kept, chance)
+            self._laws.check(given, kept, chance)
             check_unchanged(kept, columns, "an earlier answer")
         except LawBroken as broken:
             raise self._fault(batch, broken) from broken
