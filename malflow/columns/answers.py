@@ -26,6 +26,7 @@ __all__ = [
     "form_of",
     "given",
     "joined_flags",
+    "rows_at",
     "together",
 ]
 
@@ -315,6 +316,11 @@ def chosen(batch: Batch, flags: Any) -> Batch:
         return kept
     before = np.concatenate([[0], np.cumsum(flags)]).tolist()
     return Batch(kept.keys, kept.values, kept.timestamps, [(before[at], epoch) for at, epoch in batch.epochs])
+
+
+def rows_at(columns: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+    """Return some rows of columns."""
+    return columns.take(pa.array(places, pa.int64()))
 
 
 def joined_flags(answers: Sequence[np.ndarray[Any, Any]], mask: Sequence[bool] | None) -> np.ndarray[Any, Any]:

@@ -177,7 +177,7 @@ def _python(array: pa.Array, name: str) -> list[Any]:
 
 
 def has_no_type(kind: pa.DataType) -> bool:
-    """Whether a type is that of nulls, or of lists of nulls: of items of which no type was seen.
+    """Whether a type is that of nulls, or of lists of nulls: no item has shown its type.
 
     >>> has_no_type(pa.null()), has_no_type(pa.list_(pa.null())), has_no_type(pa.int64())
     (True, True, False)

@@ -68,8 +68,8 @@ def _comparable(array: pa.Array) -> pa.Array:
 class RowsAlone:
     """Checks that a function answers each row in the same way whatever rows it gets with it.
 
-    It is called again with the batch in two parts, with the first rows one by one, and with the last rows of the batch
-    before in front: a batch of one row can't be cut.
+    It is called again with the batch in two parts, with the first rows one by one, and with the last rows of an earlier
+    batch in front, since a batch of one row can't be cut.
 
     Args:
         call: the function.
@@ -77,7 +77,7 @@ class RowsAlone:
 
     def __init__(self, call: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         self._call = call
-        self._before: tuple[pa.RecordBatch, pa.RecordBatch] | None = None
+        self._before: pa.RecordBatch | None = None
 
     def check(self, given: pa.RecordBatch, answer: pa.RecordBatch, chance: str) -> None:
         """Check the answer for a batch.
@@ -91,32 +91,39 @@ class RowsAlone:
             LawBroken: if an answer depends on other rows.
         """
         rows = given.num_rows
+        before, self._before = self._before, given.slice(max(0, rows - _SINGLY))
         if rows > 1:
             cut = random.Random(chance).randrange(1, rows)  # noqa: S311 - it keeps no secret
             for start, stop in ((0, cut), (cut, rows), *((at, at + 1) for at in range(min(rows, _SINGLY)))):
                 part, due = given.slice(start, stop - start), answer.slice(start, stop - start)
-                self._compare(part, due, start, "its batch is cut")
-        before, first = self._before, max(0, rows - _SINGLY)
-        self._before = given.slice(first), answer.slice(first)
-        if before is not None and before[0].schema.equals(given.schema) and before[1].schema.equals(answer.schema):
-            longer, due = (together([one, other]) for one, other in zip(before, (given, answer), strict=True))
-            self._compare(longer, due, -before[0].num_rows, "its batch is longer")
-
-    def _compare(self, part: pa.RecordBatch, due: pa.RecordBatch, start: int, when: str) -> None:
+                self._compare_part(part, due, start)
+        if before is None or not before.schema.equals(given.schema):
+            return
         try:
-            found = difference(due, self._call(part))
+            longer = self._call(together([before, given]))
+        except settled_failures():  # perhaps at an earlier row, if the function depends on something outside
+            return
+        self._compare(longer.slice(before.num_rows), answer, 0, "its batch is longer")
+
+    def _compare_part(self, part: pa.RecordBatch, due: pa.RecordBatch, start: int) -> None:
+        try:
+            answer = self._call(part)
+        except LawBroken:
+            raise
         except settled_failures() as error:
-            if isinstance(error, LawBroken):
-                raise
-            reason = f"it fails when {when}, at rows {start} to {start + part.num_rows - 1}: {error_line(error)}"
-            raise LawBroken(f"{reason}; {_ONE_BY_ONE}", max(0, start)) from error
+            rows = f"rows {start} to {start + part.num_rows - 1}"
+            reason = f"it fails when its batch is cut, at {rows}: {error_line(error)}; {_ONE_BY_ONE}"
+            raise LawBroken(reason, start) from error
+        self._compare(answer, due, start, "its batch is cut")
+
+    def _compare(self, answer: pa.RecordBatch, due: pa.RecordBatch, start: int, when: str) -> None:
+        found = difference(due, answer)
         if found is not None:
-            at, name, whole, alone = found
-            row = max(0, start + at)
+            at, name, was, is_now = found
             raise LawBroken(
-                f"it gives another answer when {when}: column '{name}', row {row}: {short_repr(whole)}, then "
-                f"{short_repr(alone)}; {_ONE_BY_ONE}",
-                row,
+                f"it gives another answer when {when}: column '{name}', row {start + at}: {short_repr(was)}, then "
+                f"{short_repr(is_now)}; {_ONE_BY_ONE}",
+                start + at,
             )
 
 

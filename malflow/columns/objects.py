@@ -124,7 +124,7 @@ def _check_again(items: Sequence[Any], array: pa.Array, name: str, *, is_stated:
 def _own_types(kind: pa.DataType) -> frozenset[type]:
     """Return the types whose objects an array of a type keeps, however they are."""
     found = next((python for holds, python in PYTHON_TYPES if holds(kind)), None)
-    return frozenset() if found in (None, datetime) else frozenset({found})  # type: ignore[arg-type] # it is not None
+    return frozenset() if found in (None, datetime) else frozenset({found})
 
 
 def _is_alike(item: Any, again: Any) -> bool:

@@ -59,25 +59,34 @@ def replay(
         for entry, _ in found:
             letters.drop(entry)
         return Replayed(len(found))
-    done = late = texts = parked = 0
+    fates: Counter[str] = Counter()
     queues = letters.queues()
     together: list[Chosen] = []
     for entry, letter in found:
+        fate = "done"
         if letter.is_parked and queues[entry[1]][0] != letter.id:
-            parked += 1
+            fate = "parked"
         elif letter.is_text:
-            texts += 1
+            fate = "texts"
         elif _is_late(letter, reached):
-            late += 1
+            fate = "late"
+        elif operator.replays_together and not letter.is_parked:
+            together.append((entry, letter))
         else:
-            done += 1
-            if operator.replays_together and not letter.is_parked:
-                together.append((entry, letter))
-            elif _settled(operator, letters, [(entry, letter)], emit) and letter.is_parked:
+            _settle_together(operator, letters, together, emit)  # older ones come first
+            if _settled(operator, letters, [(entry, letter)], emit) and letter.is_parked:
                 queues[entry[1]].popleft()
-    if together:
-        _settled(operator, letters, together, emit)
-    return Replayed(done, late, texts, parked)
+        fates[fate] += 1
+    _settle_together(operator, letters, together, emit)
+    return Replayed(**fates)
+
+
+def _settle_together(
+    operator: Operator, letters: Letters, group: list[Chosen], emit: Callable[[Sequence[Batch]], object]
+) -> None:
+    if group:
+        _settled(operator, letters, group, emit)
+        group.clear()
 
 
 class WorkerReplays:

@@ -194,11 +194,13 @@ class _CallsBatches(_TakesBatches):
 
     def _guarded(self, batch: Batch, given: pa.RecordBatch, guard: Guard) -> Batch:
         """Drop the rows at which the function fails alone, and those that follow a parked one."""
+        from malflow.columns.answers import rows_at  # noqa: PLC0415 - as above
+
         parked = rows_parked(guard, batch)
         places: Sequence[int] = range(len(batch))
         if parked:
             places = sorted({*places}.difference(parked))
-            given = given.take(places)
+            given = rows_at(given, places)
         answers, failed = self._answers(batch, given, places, guard)
         if not failed and not parked:
             return self._checked(batch, given, self.joined([it.answer for it in answers], None))
@@ -213,7 +215,7 @@ class _CallsBatches(_TakesBatches):
             return without(left, _bare(batch))
         staying = [at for at, place in enumerate(places) if place not in gone]
         answer = self.joined([it.answer for it in answers], mask)
-        return self._checked(without(left, batch), given.take(staying), answer)
+        return self._checked(without(left, batch), rows_at(given, staying), answer)
 
     def _answers(
         self, batch: Batch, given: pa.RecordBatch, places: Sequence[int], guard: Guard

@@ -72,8 +72,8 @@ ITEMS: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=3),
     "bool": st.booleans(),
     "date": st.dates(),
-    "naive": st.datetimes(),
-    "utc": st.datetimes(timezones=st.just(UTC)),
+    "naive": st.datetimes().map(lambda it: it.replace(fold=0)),
+    "utc": st.datetimes(timezones=st.just(UTC)).map(lambda it: it.replace(fold=0)),
     "span": st.timedeltas(timedelta(-999), timedelta(999)),
     "list": st.lists(st.integers(0, 9), max_size=2),
 }
