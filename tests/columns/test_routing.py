@@ -78,6 +78,14 @@ def test_merged_columns_have_the_order_of_lists(edges: list[list[tuple[Batch, Ba
     assert answers[0] == answers[1]
 
 
+def test_dictionaries_of_one_length() -> None:
+    router = Router("spread", rendezvous_select, range(7), object())
+    for town in TOWNS:
+        frame = Frame(pa.record_batch({"n": [1, 2]}))
+        routed = router.route(Batch(Column(pa.array([town, town])), frame, range(2)))
+        assert [worker for worker, _ in routed] == [rendezvous_select(town, range(7))]
+
+
 def test_large_ticks_are_cut() -> None:
     def edge(first: int) -> list[Batch]:
         numbers = list(range(first, first + 100_000))

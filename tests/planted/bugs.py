@@ -12,6 +12,7 @@ from tests.planted.config_bugs import CONFIG_BUGS
 from tests.planted.deal_bugs import DEAL_BUGS
 from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
+from tests.planted.frame_bugs import FRAME_BUGS
 from tests.planted.hunt import Bug
 from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.monitor_bugs import MONITOR_BUGS
@@ -771,6 +772,7 @@ BUGS: list[Bug] = [
     *CALLING_BUGS,
     *DEAL_BUGS,
     *EXCHANGE_BUGS,
+    *FRAME_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,
     *READING_BUGS,
