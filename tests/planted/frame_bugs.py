@@ -32,8 +32,8 @@ FRAME_BUGS = [
         "a slice is sent with the dictionary of its batch",
         "Arrow knows how to pickle its arrays",
         "columns/arrays.py",
-        '    batch = pa.record_batch(list(map(_without_unused, columns)), names=[""] * len(columns))\n',
-        '    batch = pa.record_batch(list(columns), names=[""] * len(columns))\n',
+        '    return _stream(pa.record_batch(list(map(_without_unused, columns)), names=[""] * len(columns)))\n',
+        '    return _stream(pa.record_batch(list(columns), names=[""] * len(columns)))\n',
         (f"{_FRAMES}::test_packed_slices_have_the_size_of_their_rows",),
     ),
     Bug(
