@@ -19,6 +19,7 @@ __all__ = [
     "AnswerReader",
     "BadAnswer",
     "WrongLength",
+    "as_batch",
     "as_schema",
     "chosen",
     "flags_as_column",
@@ -135,7 +136,7 @@ class AnswerReader:
             WrongLength: if it has more or fewer rows.
             ValueError: if an item can't be kept.
         """
-        batch = _as_batch(answer)
+        batch = as_batch(answer)
         names = batch.schema.names
         if not names:
             raise BadAnswer(f"it answered no columns for {plural(rows, 'row')}; answer one or more")
@@ -192,7 +193,7 @@ class AnswerReader:
         return f"it answered the columns {listed(names)}, and {by} {listed(due)}{meant}"
 
 
-def _as_batch(answer: Any) -> pa.RecordBatch:
+def as_batch(answer: Any) -> pa.RecordBatch:
     """Return columns as one record batch.
 
     Raises:

@@ -72,7 +72,8 @@ def assert_exactly_once(
 
     A schedule that fails is shrunk, and reported with the first difference.
 
-    Each tick processes one record, and several sources and parts take turns, so the order is always the same. States
+    Each tick processes one record, or a frame of one to some rows of an Arrow table. Several sources and parts take
+    turns, so the order is always the same. States
     and values are compared by their contents, so they need no ``__eq__``. A last run, with ``debug=True`` and several
     records in a tick, looks for values that change after they were emitted.
 
@@ -82,7 +83,8 @@ def assert_exactly_once(
     Args:
         build_dataflow: builds the dataflow, as `SingleThreadRuntime` takes it.
         inputs: the items of the only source, or a mapping from source name to items. For a source with keys as its
-            parts, the items are a mapping from part to items. An item is a value (its index is the timestamp), or a
+            parts, the items are a mapping from part to items. Items may be a table of Arrow or another data frame: its
+            rows come as columns, with their index as timestamp. An item is a value (its index is the timestamp), or a
             `Timed` value. A source emits a copy of each item, as if it had read it. `PAUSE` is a tick without a record,
             and ``PAUSE(seconds)`` two of them, with that time between.
         parallelism: the numbers of workers to run with; the undisturbed run has the first of them.
@@ -94,7 +96,7 @@ def assert_exactly_once(
             last of which applies to all ticks that follow. A ``PAUSE(seconds)`` has its own time.
         at_end: the effect of the end of the input, as in `SingleThreadRuntime`. By default windows close and timers
             fire, and their results are compared; with ``"keep"`` they do not.
-        seed: seeds the choice of schedules; by default they are the same every time.
+        seed: seeds the choice of schedules, and of the sizes of frames; by default they are the same every time.
         runtime: ``"single_thread"``, or ``"processes"`` to run in two worker processes as `MultiProcessRuntime` does:
             slower, and it also finds what can't be pickled, and state outside of malflow, of which each process has
             its own.
@@ -124,7 +126,7 @@ def assert_exactly_once(
     nodes = [vertex.node for vertex in program.vertices]
     kept = [node for node in nodes if isinstance(node, StatefulNode) and node.kind.is_by_key]
     rescale = rescale and not any(node.placement is None for node in kept)
-    feed = feed_of(inputs, program.sources)
+    feed = feed_of(inputs, program.sources, seed)
     for number, names in replays.items():
         _check_replays(program, number, names, len(feed))
     _check_refuses(program, refuses)

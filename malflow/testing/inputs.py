@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any
 
 from malflow.checks import is_number
 from malflow.errors import GraphError
 from malflow.message import NoKey
 from malflow.nodes import SourceNode
+from malflow.records.batch import Batch, concat
 from malflow.sources.contract import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.states.keyed import copied
 from malflow.testing.scripted import PAUSE, Mark, Pause, Timed
 from malflow.testing.shared_count import Count
-from malflow.words import listed, short_repr
+from malflow.words import error_text, listed, plural, short_repr
 
 __all__ = ["Feed", "FeedRecord", "feed_of", "tick_times"]
 
@@ -25,10 +27,11 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class FeedRecord:
-    """One record, with its source and part; or a pause: a tick without a record.
+    """One record, with its source and part; a frame of several; or a pause: a tick without a record.
 
     Attributes:
-        source, part, value, timestamp: the record's source, part, value and timestamp.
+        source, part, value, timestamp: the record's source, part, value and timestamp; of a frame, these are columns.
+        is_frame: whether it is a frame.
         is_pause: whether it is a pause.
         gap: the seconds from the start of the previous tick to this one; None if the item does not set them.
     """
@@ -38,7 +41,11 @@ class FeedRecord:
     value: Any
     timestamp: Any
     is_pause: bool = False
+    is_frame: bool = False
     gap: float | None = None
+
+    def __str__(self) -> str:
+        return f"a frame of {plural(len(self.value), 'row')}" if self.is_frame else short_repr(self.value)
 
 
 class Feed:
@@ -105,6 +112,16 @@ class _FeedPart(StatefulSourcePartition[Any, Any, int]):
             return None
         return copied(record.value), record.timestamp
 
+    def poll_batch(self, limit: int) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the next records whose turn it is: of frames, the rows of all of them as one frame."""
+        turn = self._numbers[self._position : bisect_left(self._numbers, self._feed.allowed)]
+        frames = list(takewhile(lambda it: it.is_frame, (self._feed.records[number] for number in turn)))
+        if not frames:
+            return super().poll_batch(limit)
+        self._position += len(frames)
+        whole = concat([Batch(None, it.value.apart(), it.timestamp) for it in frames])
+        return whole.values, whole.timestamps
+
     def is_finished(self) -> bool:
         return self._position == len(self._numbers)
 
@@ -112,8 +129,13 @@ class _FeedPart(StatefulSourcePartition[Any, Any, int]):
         return self._position
 
 
-def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
+def feed_of(inputs: Any, sources: Mapping[str, SourceNode], seed: int | None = None) -> Feed:
     """Return the feed of a test's inputs: the items of the only source, or of each source by name.
+
+    Args:
+        inputs: the inputs.
+        sources: the sources.
+        seed: seeds the sizes of frames.
 
     Raises:
         GraphError: if a source has no items, there is no source of a name, or the items do not fit the source.
@@ -129,7 +151,7 @@ def feed_of(inputs: Any, sources: Mapping[str, SourceNode]) -> Feed:
         raise GraphError(f"inputs has {_names(unknown)}; the sources of the dataflow are {_names(sources)}")
     if missing:
         raise GraphError(f"inputs has no {_names(missing)}; every source of the dataflow needs its items")
-    return Feed({name: _parts(node, inputs[name]) for name, node in sources.items()})
+    return Feed({name: _parts(node, inputs[name], seed) for name, node in sources.items()})
 
 
 def tick_times(feed: Feed, ticks: float | Sequence[float]) -> list[datetime]:
@@ -152,17 +174,20 @@ def tick_times(feed: Feed, ticks: float | Sequence[float]) -> list[datetime]:
     return times[1:] + times[-1:]
 
 
-def _parts(node: SourceNode, items: Any) -> dict[Any, list[FeedRecord]]:
+def _parts(node: SourceNode, items: Any, seed: int | None) -> dict[Any, list[FeedRecord]]:
     if node.keyed and not isinstance(items, Mapping):
         raise GraphError(
             f"source '{node.name}' keys each record by its part; pass a mapping from part to items, as in "
             f"{{'{node.name}': {{'part': [...]}}}}; got {short_repr(items)}"
         )
     parts = items if isinstance(items, Mapping) else {NoKey: items}
-    return {part: list(_records(node.name, part, given)) for part, given in parts.items()}
+    return {part: list(_records(node.name, part, given, seed)) for part, given in parts.items()}
 
 
-def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
+def _records(source: str, part: Any, items: Any, seed: int | None) -> Iterator[FeedRecord]:
+    if hasattr(items, "__arrow_c_stream__"):
+        yield from _frames(source, part, items, seed)
+        return
     try:
         listed = list(items)
     except TypeError:
@@ -179,6 +204,20 @@ def _records(source: str, part: Any, items: Any) -> Iterator[FeedRecord]:
         timed = item if isinstance(item, Timed) else Timed(item, index)
         yield FeedRecord(source, part, timed.value, timed.timestamp)
         index += 1
+
+
+def _frames(source: str, part: Any, table: Any, seed: int | None) -> Iterator[FeedRecord]:
+    """Yield the rows of a table in frames of drawn sizes; the timestamp of a row is its index."""
+    from malflow.testing.frames import frames_of  # noqa: PLC0415 - only the extra of columns has it
+
+    try:
+        frames = list(frames_of(table, f"{seed} {source} {short_repr(part)}"))
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"source '{source}' can't have these columns: {error_text(error)}") from error
+    at = 0
+    for frame in frames:
+        yield FeedRecord(source, part, frame, range(at, at + len(frame)), is_frame=True)
+        at += len(frame)
 
 
 def _names(names: Iterable[Any]) -> str:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from malflow.testing.inputs import Feed
-from malflow.words import plural, short_repr
+from malflow.words import plural
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -130,7 +130,7 @@ def _fed(feed: Feed, start: int, end: int) -> Iterator[str]:
         )
     elif count:
         several = len({record.source for record in feed.records}) > 1
-        told = (short_repr(it.value) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
+        told = (str(it) + (f" of '{it.source}'" if several else "") for it in feed.records[start:end])
         yield f"process {plural(count, 'record')}: {', '.join(told)}"
 
 
