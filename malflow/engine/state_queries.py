@@ -272,7 +272,10 @@ def _find(program: Program, worker: Worker, question: Question) -> Found:
     if question.letters:
         letters: Any = worker.states.live().get(question.name, {})
         return oldest_first(letters)[: question.limit]
-    state = worker.states.of(question.name)
+    keys = question.keys
+    if keys is not None and not question.windows:
+        keys = tuple(map(RECORD_KEYS[kept_state(program, question.name).spec.kind.movement], keys))
+    state = worker.states.look(question.name, keys, question.limit)
     if question.windows:
         return [(key, it) for key in question.keys or () for it in _windows(program, worker, state, question, key)]
     if question.keys is None:

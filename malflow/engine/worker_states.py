@@ -61,6 +61,19 @@ class WorkerStates:
                 return it.keeper.state
         raise KeyError(name)
 
+    def look(self, name: str, keys: Collection[Any] | None, limit: int) -> OperatorState:
+        """Return the live state with a name, or a copy of a part of it: see `Operator.look`.
+
+        Raises:
+            KeyError: if no operator of the stage has it.
+        """
+        for it in self._kept:
+            if it.name == name and it.keeper is it.operator:
+                found: OperatorState | None = self._act(it.operator, it.operator.look, keys, limit)
+                if found is not None:
+                    return found
+        return self.of(name)
+
     def deltas(self, whole: bool = False) -> dict[str, Delta]:
         """Return the changes of each state since the last call, by name.
 

@@ -321,6 +321,17 @@ class Operator:
     def sync_state(self) -> None:
         """Write data that the operator keeps elsewhere during processing to `state`."""
 
+    def look(self, keys: Iterable[Any] | None, limit: int) -> OperatorState | None:
+        """Return the state, or a copy of a part of it, to be read before the next tick. It does not count as a change.
+
+        Args:
+            keys: the keys of records whose states are wanted; None for the first entries that there are.
+            limit: how many entries are wanted at most, if `keys` is None.
+        """
+        del keys, limit
+        self.sync_state()
+        return self.state
+
     def transfer_parts(self, holder_of: Callable[[Any], Self]) -> None:
         """Transfer each part of this operator to the worker that holds it from now on.
 

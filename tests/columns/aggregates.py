@@ -21,6 +21,7 @@ from malflow.errors import OperatorError
 from malflow.operators.contract import Operator, StateKeeper
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
+from malflow.states.paned import PanedState
 
 __all__ = ["Drawn", "Twins", "aggregators", "as_rows", "cut", "delta_bits", "frames", "records", "run", "state_bits"]
 
@@ -255,6 +256,8 @@ class Twins:
         """Take a delta, look at the states, or start again, each with the state of the other."""
         if act == "delta":
             self._follow()
+        elif act == "ask":
+            self._ask()
         elif act == "look":
             assert state_bits(self._both[0]) == state_bits(self._both[1])
         elif act == "restore":
@@ -265,6 +268,21 @@ class Twins:
             for it, deltas in zip((*self._both, *self._followers), (*whole[::-1], *whole), strict=True):
                 for keeper, delta in zip(_keepers([it]), deltas, strict=True):
                     keeper.apply(delta)
+
+    def _ask(self) -> None:
+        by_columns, by_records = self._both
+        assert by_records.state is not None
+        slots = list(by_records.state)
+        keys = [slot[1] if isinstance(by_records.state, PanedState) else slot for slot in slots[1::2]]
+        for asked in ([], ["no such key"], [*keys, *keys[:1]]):
+            found = by_columns.look(asked, 0)
+            assert found is not None
+            wanted = {slot for slot in slots if (slot[1] if isinstance(found, PanedState) else slot) in asked}
+            shown = [(bits(slot), bits(state)) for slot, state in found.items() if slot in wanted or slot not in slots]
+            assert shown == [(bits(slot), bits(by_records.state[slot])) for slot in by_records.state if slot in wanted]
+        first = by_columns.look(None, 3)
+        assert first is not None
+        assert list(first.items())[:3] == list(by_records.state.items())[:3] or "nan" in repr(first)
 
     def compare(self) -> None:
         """Compare the states of all."""

@@ -20,7 +20,7 @@ def test_columns_give_the_results_of_records(chosen: Any, drawn: Any, cuts: Any,
     for batch in frames(drawn, cuts):
         if not twins.take(batch):
             return
-        act = data.draw(st.sampled_from(["nothing", "delta", "look", "rows", "restore"]))
+        act = data.draw(st.sampled_from(["nothing", "ask", "delta", "look", "rows", "restore"]))
         if act == "rows" and not twins.take(as_rows(batch)):  # they may come from another stream
             return
         twins.act(act)

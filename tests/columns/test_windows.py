@@ -18,7 +18,7 @@ from malflow.windows import TimeWindows, calendar, sliding, tumbling
 from tests.columns.aggregates import Twins, aggregators, as_rows, frames, records
 
 _CUTS = st.lists(st.integers(0, 1000), max_size=4)
-_ACTS = st.sampled_from(["nothing", "nothing", "delta", "look", "rows", "restore"])
+_ACTS = st.sampled_from(["nothing", "ask", "delta", "look", "rows", "restore"])
 
 
 def _windows(size: Any, step: Any, *, timed: bool) -> TimeWindows:

@@ -297,16 +297,26 @@ class PaneArrays(Mapping[int, Cells]):
             self._state.touch(number, changed)
             self._dirty[row] = False
 
-    def look(self, keys: Iterable[Any]) -> dict[int, dict[Any, Any]]:
-        """Return the accumulators of those keys that a pane has, pane by pane, as objects of Python."""
-        codes = self._codes.find(keys)
-        found = {}
+    def look(self, keys: Iterable[Any] | None, limit: int) -> dict[int, dict[Any, Any]]:
+        """Return the accumulators of some keys, pane by pane, as objects of Python.
+
+        Args:
+            keys: the keys; None for the first accumulators.
+            limit: how many accumulators, if `keys` is None.
+        """
+        wanted = None if keys is None else self._codes.find(keys)
+        found: dict[int, dict[Any, Any]] = {}
         for number in sorted(self._rows):
             row = self._row(number)
-            held = codes[self._seen[row][codes] != _UNSEEN]
-            held = held[np.argsort(self._seen[row][held])]
-            if len(held):
-                found[number] = self.objects(Cells(held, self._accumulators.at(held + row.start)))
+            seen = self._seen[row]
+            if wanted is None:
+                codes = self._in_order(seen)[:limit]
+                limit -= len(codes)
+            else:
+                codes = wanted[seen[wanted] != _UNSEEN]
+                codes = codes[np.argsort(seen[codes])]
+            if len(codes):
+                found[number] = self.objects(Cells(codes, self._accumulators.at(codes + row.start)))
         return found
 
 

@@ -84,10 +84,9 @@ class RunningArrays:
         state.touch(keys)
         self._dirty[codes] = False
 
-    def look(self, keys: Iterable[Any]) -> dict[Any, Any]:
-        """Return the accumulators of those keys that have one, as objects of Python."""
-        codes = self._codes.find(keys)
-        codes = codes[codes < self._known]
+    def look(self, keys: Iterable[Any] | None, limit: int) -> dict[Any, Any]:
+        """Return the accumulators of some keys, or of the first ones if they are None, as objects of Python."""
+        codes = np.arange(min(limit, self._known)) if keys is None else self._codes.find(keys)
         return dict(zip(self._codes.keys_of(codes), self._states(codes), strict=True))
 
     def __len__(self) -> int:

@@ -323,6 +323,15 @@ class RunningAggregate(Operator):
         if self._arrays.held is not None:
             self._arrays.held.sync(self.state)
 
+    def look(self, keys: Iterable[Any] | None, limit: int) -> KeyedState:
+        """Return the state, or a copy of a part of it."""
+        arrays = self._arrays.held
+        if arrays is None:
+            return self.state
+        found = KeyedState()
+        found.update(arrays.look(keys, limit))
+        return found
+
     def apply(self, delta: Delta) -> None:
         """Apply a delta to the state."""
         self._arrays.drop()

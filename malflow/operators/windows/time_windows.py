@@ -281,6 +281,16 @@ class WindowAggregate(PanedOperator):
         if self._arrays.held is not None:
             self._arrays.held.sync()
 
+    def look(self, keys: Iterable[Any] | None, limit: int) -> PanedState:
+        """Return the state, or a copy of a part of it."""
+        arrays = self._arrays.held
+        if arrays is None:
+            return self.state
+        found = PanedState()
+        for number, states in arrays.look(keys, limit).items():
+            found.pane(number).update(states)
+        return found
+
     def apply(self, delta: Delta) -> None:
         """Apply a delta to the state."""
         self._arrays.drop()
