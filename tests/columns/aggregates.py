@@ -23,7 +23,20 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import PanedState
 
-__all__ = ["Drawn", "Twins", "aggregators", "as_rows", "cut", "delta_bits", "frames", "records", "run", "state_bits"]
+__all__ = [
+    "Drawn",
+    "Pair",
+    "Twins",
+    "aggregators",
+    "as_rows",
+    "bits",
+    "cut",
+    "delta_bits",
+    "frames",
+    "records",
+    "run",
+    "state_bits",
+]
 
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 1e300, -1e300, 3.0]) | st.floats(-10, 10)
 _ANY_FLOATS = _FLOATS | st.sampled_from([nan, inf, -inf])
@@ -245,6 +258,16 @@ class Twins:
         self._make = make
         self._both = [make(), make()]
         self._followers = [make(), make()]
+
+    @property
+    def by_columns(self) -> Any:
+        """The operator whose input is columns."""
+        return self._both[0]
+
+    @property
+    def name(self) -> str:
+        """The name of both."""
+        return self._both[0].context.operator_name
 
     def take(self, batch: Batch) -> bool:
         """Process a batch; return whether it went well, for both or none."""
