@@ -23,20 +23,7 @@ from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
 from malflow.states.paned import PanedState
 
-__all__ = [
-    "Drawn",
-    "Pair",
-    "Twins",
-    "aggregators",
-    "as_rows",
-    "bits",
-    "cut",
-    "delta_bits",
-    "frames",
-    "records",
-    "run",
-    "state_bits",
-]
+__all__ = ["Drawn", "Pair", "Twins", "aggregators", "as_rows", "bits", "frames", "records", "run"]
 
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 1e300, -1e300, 3.0]) | st.floats(-10, 10)
 _ANY_FLOATS = _FLOATS | st.sampled_from([nan, inf, -inf])
@@ -152,7 +139,11 @@ def records(draw: Any, *, most: int = 40, misfits: bool = False, ascending: bool
         columns.append(pa.array(draw(st.lists(items, min_size=count, max_size=count)), kind))
     keys = sorted(_KEYS) if misfits else ["encoded", "text", "int", "bool"]
     kind, some = _KEYS[draw(st.sampled_from(keys))]
-    columns.append(pa.array(draw(st.lists(st.sampled_from(some), min_size=count, max_size=count)), kind))
+    keyed = draw(st.lists(st.sampled_from(range(len(some))), min_size=count, max_size=count))
+    if pa.types.is_dictionary(kind):  # in the order of a writer, not of the records
+        columns.append(pa.DictionaryArray.from_arrays(pa.array(keyed, pa.int32()), pa.array(some)))
+    else:
+        columns.append(pa.array([some[at] for at in keyed], kind))
     stamps = draw(st.lists(st.integers(0, 40), min_size=count, max_size=count))
     stamps = sorted(stamps) if ascending else stamps
     return Drawn(pa.record_batch(columns, names=["x", "y", "key"]), _stamps(draw, stamps), draw(_CONSTANTS))

@@ -123,27 +123,29 @@ def test_many_keys_are_in_order() -> None:
 
 
 def test_keys_are_in_the_order_of_records_not_of_a_dictionary() -> None:
-    twins = _windowed(agg.sum("x"))
-    assert twins.take(_batch([1, 2, 3], _encoded(["b", "c", "a"], ["a", "b", "c"])))
-    assert twins.take(_batch([1, 2], _encoded(["d", "a"], ["c", "d", "a"]), epochs=[(2, 9)]))
-    twins.compare()
+    for twins in (_running(agg.sum("x")), _windowed(agg.sum("x"))):
+        assert twins.take(_batch([1, 2, 3], _encoded(["b", "c", "a"], ["a", "b", "c"])))
+        assert twins.take(_batch([1, 2], _encoded(["d", "a"], ["c", "d", "a"]), epochs=[(2, 9)]))
+        twins.compare()
 
 
-@pytest.mark.parametrize("twins", [_running(agg.sum("x")), _windowed(agg.sum("x"))])
+@pytest.mark.parametrize("make", [_running, _windowed])
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_null_that_hides_in_a_dictionary_is_found(twins: Twins, at: int) -> None:
+def test_a_null_that_hides_in_a_dictionary_is_found(make: Any, at: int) -> None:
     hidden = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None] if at else [1, None]))
     assert hidden.null_count == 0
     batch = _batch([1, 2], hidden) if at else _batch(hidden)
     outcome = run(RunningAggregate(OperatorContext("totals"), [agg.sum("x")]), batch)
     assert "None" in outcome
-    twins.take(batch)
+    make(agg.sum("x")).take(batch)
+    counted = make(agg.count("x"))
+    assert counted.take(_batch(pa.DictionaryArray.from_arrays(hidden.indices, pa.array([1, None]))))
 
 
 def test_equal_keys_of_two_types_are_one() -> None:
     for twins in (_running(agg.count()), _windowed(agg.count())):
-        for keys in (pa.array([1, 2]), pa.array([True, False]), pa.array([1.0, -0.0]), pa.array([0.0, 1.0])):
-            assert twins.take(_batch([1, 2], keys))
+        for at, keys in enumerate([[1, 2], [True, False], [1.0, -0.0], [0.0, 1.0]]):
+            assert twins.take(_batch([1, 2], pa.array(keys), [10 * at, 10 * at], [(0, 10 * at - 1)]))
         twins.compare()
 
 
@@ -151,9 +153,9 @@ def test_a_misfit_loses_no_batch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "malflow.runtime")
     for twins in (_running(agg.sum("x")), _windowed(agg.sum("x"))):
         caplog.clear()
-        for x in ([1, 2], [2**63 - 1, 5], [0.5, 1.5], [3, 4]):
+        for x, act in (([1, 2], "nothing"), ([2**63 - 1, 5], "delta"), ([0.5, 1.5], "delta"), ([3, 4], "nothing")):
             assert twins.take(_batch(x, ["a", "b"]))
-            twins.act("delta")
+            twins.act(act)
         twins.compare()
         (line,) = [it.message for it in caplog.records]
         reason = "a sum of the column 'x' may be beyond 64 bits"

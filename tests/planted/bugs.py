@@ -14,6 +14,7 @@ from tests.planted.drawing_bugs import DRAWING_BUGS
 from tests.planted.exchange_bugs import EXCHANGE_BUGS
 from tests.planted.frame_bugs import FRAME_BUGS
 from tests.planted.hunt import Bug
+from tests.planted.kernel_bugs import KERNEL_BUGS
 from tests.planted.lookup_bugs import LOOKUP_BUGS
 from tests.planted.monitor_bugs import MONITOR_BUGS
 from tests.planted.page_bugs import PAGE_BUGS
@@ -776,6 +777,7 @@ BUGS: list[Bug] = [
     *PARTIAL_BUGS,
     *QUERY_BUGS,
     *READING_BUGS,
+    *KERNEL_BUGS,
     *LOOKUP_BUGS,
     *MONITOR_BUGS,
     *PAGE_BUGS,
