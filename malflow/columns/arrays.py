@@ -17,6 +17,7 @@ from malflow.errors import MalflowError
 
 __all__ = [
     "UnreadableItem",
+    "braced_lines",
     "canonical",
     "compact",
     "from_compact",
@@ -256,6 +257,21 @@ def _of_dictionary(array: pa.DictionaryArray, name: str) -> list[Any]:
     if array.indices.null_count:
         return [None if at is None else items[at] for at in array.indices.to_pylist()]
     return list(map(items.__getitem__, array.indices.to_numpy().tolist()))
+
+
+def braced_lines(data: bytes) -> int | None:
+    r"""Return the number of lines of a text, if each begins with an opening brace and ends with a closing one.
+
+    >>> braced_lines(b'{"n": 1}\n{}'), braced_lines(b'{"n": 1}\n[]')
+    (2, None)
+    """
+    if not (data.startswith(b"{") and data.endswith(b"}")):
+        return None
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    if not ((text[ends - 1] == ord("}")).all() and (text[ends + 1] == ord("{")).all()):
+        return None
+    return len(ends) + 1
 
 
 def is_same(one: pa.Array, other: pa.Array) -> bool:

@@ -1,4 +1,4 @@
-"""The planted bugs of sinks that take columns."""
+"""The planted bugs of sinks that take columns, and of JSON that is read as columns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ _PIECES = "runtime/spark/tasks/stage_output.py"
 _CAST = "connectors/parquet/columns.py"
 _TESTS = "tests/columns/test_sinks.py"
 _CASTS = "tests/connectors/parquet/test_cast_columns.py"
+
+_JSON = "connectors/codecs/json_columns.py"
+_LINES = "connectors/files/lines.py"
+_JSON_TESTS = "tests/columns/test_json.py"
+_EACH = f"{_JSON_TESTS}::test_a_parse_of_many_is_that_of_each"
+_SINGLY = f"{_JSON_TESTS}::test_lines_are_read_as_one_by_one"
 
 SINK_COLUMN_BUGS = [
     Bug(
@@ -110,5 +116,61 @@ SINK_COLUMN_BUGS = [
         "        if found.null_count and not field.nullable:\n",
         "        if found.null_count and field.nullable is None:\n",
         (_CASTS,),
+    ),
+    Bug(
+        "an object begins in one message and ends in the next",
+        "a line end is no more than white space",
+        "columns/arrays.py",
+        '    if not ((text[ends - 1] == ord("}")).all() and (text[ends + 1] == ord("{")).all()):\n',
+        '    if not (text[ends - 1] == ord("}")).all():\n',
+        (_EACH,),
+    ),
+    Bug(
+        "the number of objects is not that of messages",
+        "each message is an object",
+        _JSON,
+        "        if len(table) != count:\n",
+        "        if len(table) < count:\n",
+        (f"{_JSON_TESTS}::test_bad_records",),
+    ),
+    Bug(
+        "a line end within a text becomes a space",
+        "a line end is white space",
+        _JSON,
+        '_TABS = bytes.maketrans(b"\\n\\r", b"\\t\\t")\n',
+        '_TABS = bytes.maketrans(b"\\n\\r", b"  ")\n',
+        (f"{_JSON_TESTS}::test_bad_records",),
+    ),
+    Bug(
+        "bytes that are no text are a record if nobody reads their field",
+        "Arrow has looked at them",
+        _JSON,
+        "    if not text.isascii():\n        text.decode()\n",
+        "",
+        (f"{_JSON_TESTS}::test_bad_records",),
+    ),
+    Bug(
+        "the first line of a block is read again after a cut",
+        "a poll begins with a block",
+        _LINES,
+        "            start = _end_of_line(raw, begin)\n",
+        "            start = 0\n",
+        (_SINGLY,),
+    ),
+    Bug(
+        "the byte order mark is dropped from every poll",
+        "it is no text",
+        _LINES,
+        "        is_first = self._start.offset == 0 and not self.next\n",
+        "        is_first = True\n",
+        (_SINGLY,),
+    ),
+    Bug(
+        "a bad line takes its neighbours with it to the slow path",
+        "a poll is parsed as a whole",
+        "connectors/files/json_source.py",
+        "                most = min(most, taken) // 2\n",
+        "                most = 0\n",
+        (f"{_JSON_TESTS}::test_columns_around_a_bad_line",),
     ),
 ]

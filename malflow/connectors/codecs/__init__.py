@@ -1,5 +1,7 @@
 """Codecs of records' bytes: decoders for sources, encoders for sinks, shared by the connectors."""
 
+from typing import TYPE_CHECKING
+
 from malflow.connectors.codecs.avro import AvroDecoder, AvroEncoder
 from malflow.connectors.codecs.contract import CodecUnavailable, Decoder, Encoder
 from malflow.connectors.codecs.plain import (
@@ -16,6 +18,12 @@ from malflow.connectors.codecs.plain import (
 )
 from malflow.connectors.codecs.protobuf import ProtobufDecoder, ProtobufEncoder
 from malflow.connectors.codecs.registry import RegistryUnavailable, SchemaRegistry
+from malflow.names import load_on_use
+
+if TYPE_CHECKING:
+    from malflow.connectors.codecs.json_columns import JsonColumns
+else:
+    load_on_use(__name__, {"JsonColumns": ".json_columns"}, "pyarrow", "columns")
 
 __all__ = [
     "AvroDecoder",
@@ -27,6 +35,7 @@ __all__ = [
     "Decoder",
     "Encode",
     "Encoder",
+    "JsonColumns",
     "JsonDecoder",
     "JsonEncoder",
     "ProtobufDecoder",

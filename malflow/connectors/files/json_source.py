@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from malflow.callables import is_struct
-from malflow.connectors.files.lines import LineBuffer
+from malflow.connectors.files.lines import ByteBuffer, LineBuffer
 from malflow.connectors.files.listing import OnReplaced
 from malflow.connectors.files.parser import OnError, Parsed, RecordParser
 from malflow.connectors.files.partitions import FolderValues, Partitions
@@ -24,6 +24,9 @@ __all__ = [
     "JsonLinesSource",
     "TextFileSource",
 ]
+
+Schema: TypeAlias = Any
+"""A `pyarrow.Schema`, an optional library."""
 
 _NO_OBJECT = "not an object, to which partitions= could add a column"
 _BLANK = " \t\r"
@@ -43,6 +46,8 @@ class JsonLinesSource(FileSource[Any]):
             instances of it; items that it lacks are dropped. Numbers, booleans and text are checked, other types are
             converted from JSON values, and a Decimal keeps the digits of the text. A line with a value of another type
             is bad. A ``Struct`` of msgspec converts by its own rules.
+        schema: a `pyarrow.Schema`: a line is then read as `malflow.connectors.codecs.JsonColumns` does, as a dict of
+            the schema's fields. The records stay columns, and are parsed many at a time.
         encoding: the text encoding (a superset of ASCII).
         on_error: how to handle a line that is not JSON: ``"fail"`` with a `BadRecord`, ``"skip"`` and count it,
             ``"dead_letter"`` to keep its text, or call a function with the `BadRecord` and count it; or an `OnError`
@@ -74,6 +79,7 @@ class JsonLinesSource(FileSource[Any]):
         path: Path | Iterable[Path],
         *,
         types: Types | None = None,
+        schema: Schema | None = None,
         encoding: str = "utf-8",
         on_error: OnError = "fail",
         on_replaced: OnReplaced = "fail",
@@ -83,6 +89,7 @@ class JsonLinesSource(FileSource[Any]):
         discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
+        self._columns = None if schema is None else _columns_of(schema, types, partitions)
         if not is_struct(types):
             self._types = None if types is None else RecordTypes("JsonLinesSource", types, of_text=False)
         elif partitions:
@@ -102,7 +109,62 @@ class JsonLinesSource(FileSource[Any]):
         )
 
     def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
-        return _JsonParser(self._types, more)
+        return _JsonParser(self._types, more) if self._columns is None else _ColumnsParser(self._columns)
+
+
+def _columns_of(schema: Any, types: Types | None, partitions: Partitions | None) -> Any:
+    """Return a decoder of columns.
+
+    Raises:
+        GraphError: if other options do not go with a schema.
+    """
+    from malflow.connectors.codecs import JsonColumns  # noqa: PLC0415 - only columns need Arrow
+
+    if types is not None:
+        raise GraphError("JsonLinesSource takes types= or schema=, and not both; a schema has the types of all fields")
+    if partitions:
+        raise GraphError("JsonLinesSource can't add columns of partitions= to those of schema=; use types=")
+    return JsonColumns(schema)
+
+
+class _ColumnsParser(RecordParser[Any]):
+    """Parses lines as columns: as many together as a poll asks for; about a bad line, fewer until it is alone.
+
+    Args:
+        columns: the decoder.
+    """
+
+    buffer: type[LineBuffer] = ByteBuffer
+    singly: int | None = 1
+
+    def __init__(self, columns: Any) -> None:
+        self._columns = columns
+        self._most: int | None = None
+
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[Any], int] | None:
+        """Return up to `limit` records; None if the next line is bad, or alone."""
+        assert isinstance(lines, ByteBuffer)  # noqa: S101 - it is the parser's
+        most = taken = limit if self._most is None else min(limit, self._most)
+        while most:
+            try:
+                data, taken = lines.take(most)
+                found = self._columns.decode_lines(data)
+            except ValueError:
+                most = min(most, taken) // 2
+            else:
+                self._most = None if most == limit else 2 * most
+                return found, taken
+        self._most = 1
+        return None
+
+    def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
+        line = lines.lines[at]
+        if not line.strip(_BLANK):
+            return Parsed(at + 1, blank=True)
+        try:
+            return Parsed(at + 1, self._columns.decode(line.encode()))
+        except ValueError as error:
+            return Parsed(at + 1, reason=str(error))
 
 
 class _JsonParser(RecordParser[Any]):

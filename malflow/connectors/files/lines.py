@@ -27,6 +27,7 @@ from malflow.store.redaction import shown_path
 from malflow.words import listed, plural
 
 __all__ = [
+    "ByteBuffer",
     "LineBuffer",
     "LinePosition",
     "checked_encoding",
@@ -103,6 +104,7 @@ class LineBuffer:
         self._stored = file if stored is None else stored
         self.lines: list[str] = []
         self.next = 0
+        self._buffered = 0  # the number of lines in the blocks
         self._path = path
         self._opened = opened
         self._file = file
@@ -155,7 +157,7 @@ class LineBuffer:
         while (lines := position.line - self._start.line - self.next) > 0:
             if not self.has(self.next):
                 return False
-            self.advance(min(lines, len(self.lines) - self.next))
+            self.advance(min(lines, self._buffered - self.next))
         here = self.position
         return position[:3] == here[:3] and position.digest in (here.digest, None)
 
@@ -166,7 +168,7 @@ class LineBuffer:
 
     def has(self, at: int) -> bool:
         """Whether there is a line `at`; reads as far as necessary."""
-        while at >= len(self.lines):
+        while at >= self._buffered:
             if not self._fill():
                 return False
         return True
@@ -174,7 +176,7 @@ class LineBuffer:
     def read_ahead(self, count: int) -> None:
         """Buffer `count` lines to consume, unless they are long; `has` raises an error after the lines before it."""
         try:
-            while len(self.lines) - self.next < count and len(self._blocks) < _AHEAD and not self._is_at_end:
+            while self._buffered - self.next < count and len(self._blocks) < _AHEAD and not self._is_at_end:
                 self._is_at_end = not self._fill()
         except InputFileError as damage:
             self._damage = damage
@@ -182,7 +184,7 @@ class LineBuffer:
     @property
     def is_used_up(self) -> bool:
         """Whether `read_ahead` has reached the end of the file, and all lines are consumed."""
-        return self._is_at_end and self.next >= len(self.lines)
+        return self._is_at_end and self.next >= self._buffered
 
     def ahead(self, at: int) -> Iterator[str]:
         """Iterate over the lines from `at` to the end of the file, without consuming them."""
@@ -195,7 +197,8 @@ class LineBuffer:
             raw, lines, _ = self._blocks.popleft()
             self._pass(raw, lines)
             self.next -= lines
-            del self.lines[:lines]
+            self._buffered -= lines
+            self._drop(lines)
 
     def finish_open_line(self) -> bytes:
         """Read to the end of a line that was consumed incomplete; return the bytes appended to it."""
@@ -258,7 +261,7 @@ class LineBuffer:
 
     def _runs(self, at: int) -> Iterator[Iterator[str]]:
         while self.has(at):
-            end = len(self.lines)
+            end = self._buffered
             yield map(self.lines.__getitem__, range(at, end))
             at = end
 
@@ -268,14 +271,24 @@ class LineBuffer:
         raw = self._read_block()
         if not raw:
             return False
-        text, suspect = self._decode(raw)
-        if self._start.offset == 0 and not self._blocks:
-            text = text.removeprefix(_BOM)
-        lines = self._split(text)
+        block = self._block_of(raw, is_first=self._start.offset == 0 and not self._blocks)
         self._note_head(raw)
-        self._blocks.append(_Block(raw, len(lines), suspect))
-        self.lines.extend(lines)
+        self._blocks.append(block)
+        self._buffered += block.lines
         return True
+
+    def _block_of(self, raw: bytes, *, is_first: bool) -> _Block:
+        """Return a block of bytes; its lines are appended to `lines`."""
+        lines, suspect = self._split_block(raw, is_first=is_first)
+        self.lines.extend(lines)
+        return _Block(raw, len(lines), suspect)
+
+    def _split_block(self, raw: bytes, *, is_first: bool) -> tuple[list[str], bool]:
+        text, suspect = self._decode(raw)
+        return self._split(text.removeprefix(_BOM) if is_first else text), suspect
+
+    def _drop(self, lines: int) -> None:
+        del self.lines[:lines]
 
     def _pass(self, raw: bytes, lines: int) -> None:
         """Move the start position past consumed lines."""
@@ -315,6 +328,69 @@ class LineBuffer:
             return "\n".join(line.decode(self._encoding, "surrogateescape") for line in lines), True
 
 
+class ByteBuffer(LineBuffer):
+    """The buffered lines of one open file as bytes. They are decoded and split only if `lines` is read."""
+
+    _texts: list[str] | None = None
+
+    def take(self, limit: int) -> tuple[bytes, int]:
+        """Return up to `limit` lines to consume, as one text in UTF-8, and their number; they are not consumed.
+
+        A block that is too large is left, unless it is the first: to cut it costs more than a poll of fewer lines.
+
+        Raises:
+            UnicodeDecodeError: if the encoding is another one, and a line does not decode.
+        """
+        pieces: list[bytes] = []
+        taken, begin = 0, self.next
+        for raw, lines, _ in self._blocks:
+            count = min(lines - begin, limit - taken)
+            if taken and count < lines - begin:
+                break
+            start = _end_of_line(raw, begin)
+            pieces.append(raw[start:] if count == lines - begin else raw[start : _end_of_line(raw, begin + count)])
+            taken, begin = taken + count, 0
+            if taken == limit:
+                break
+        data = b"".join(pieces)
+        if self._encoding not in _AS_UTF_8:
+            data = data.decode(self._encoding).encode()
+        is_first = self._start.offset == 0 and not self.next
+        return data.removeprefix(_BOM.encode()) if is_first else data, taken
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines as texts."""
+        if self._texts is None:
+            first = self._start.offset == 0
+            parts = [self._split_block(it.raw, is_first=first and not at) for at, it in enumerate(self._blocks)]
+            self._texts = [line for lines, _ in parts for line in lines]
+        return self._texts
+
+    @lines.setter
+    def lines(self, lines: list[str]) -> None:
+        del lines
+        self._texts = None
+
+    def _block_of(self, raw: bytes, *, is_first: bool) -> _Block:
+        del is_first
+        self._texts = None
+        return _Block(raw, raw.count(b"\n") + (not raw.endswith(b"\n")), suspect=False)
+
+    def _drop(self, lines: int) -> None:
+        del lines
+        self._texts = None
+
+
+_AS_UTF_8 = ("utf-8", "ascii")
+"""Encodings of which all texts are UTF-8 as they are."""
+
+
+def _end_of_line(raw: bytes, line: int) -> int:
+    """Return the place after the first lines of a block."""
+    return len(raw) - len(raw.split(b"\n", line)[-1]) if line else 0
+
+
 @contextmanager
 def _damage_named(path: str) -> Iterator[None]:
     try:
@@ -324,7 +400,11 @@ def _damage_named(path: str) -> Iterator[None]:
 
 
 def open_lines(
-    path: str, storage_options: Mapping[str, Any], encoding: str, split: Callable[[str], list[str]]
+    path: str,
+    storage_options: Mapping[str, Any],
+    encoding: str,
+    split: Callable[[str], list[str]],
+    kind: type[LineBuffer] = LineBuffer,
 ) -> LineBuffer:
     """Open a file, decompressing it according to its suffix.
 
@@ -346,7 +426,7 @@ def open_lines(
         if file is raw and isinstance(raw, AbstractBufferedFile):  # it would fetch a whole block
             read_head = partial(_cat_head, filesystem, inner)
         opened = opening.pop_all()
-        return LineBuffer(path, file, opened, encoding, split, read_head, stored=raw if compression else None)
+        return kind(path, file, opened, encoding, split, read_head, stored=raw if compression else None)
 
 
 def _decompressed(path: str, raw: Any, compression: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from malflow.connectors.files.lines import LineBuffer, split_lines
@@ -39,6 +39,12 @@ class RecordParser(ABC, Generic[V]):
 
     header: tuple[str, ...] | None = None
 
+    buffer: type[LineBuffer] = LineBuffer
+    """The buffer that it reads lines from."""
+
+    singly: int | None = None
+    """How many records of a poll with a bad one are parsed one by one; None for all."""
+
     def split(self, text: str) -> list[str]:
         """Split a block of text into lines."""
         return split_lines(text)
@@ -54,7 +60,7 @@ class RecordParser(ABC, Generic[V]):
         return None
 
     @abstractmethod
-    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], int] | None:
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[V], int] | None:
         """Return up to `limit` records and the number of lines they span; None if one is bad."""
 
     @abstractmethod

@@ -158,7 +158,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
             self._open()
             self.suspend()
         data = raw if isinstance(raw, bytes) else raw.encode(options.encoding)
-        lines = LineBuffer(self._path, BytesIO(data), ExitStack(), options.encoding, parser.split)
+        lines = parser.buffer(self._path, BytesIO(data), ExitStack(), options.encoding, parser.split)
         if not lines.has(0):
             raise BadRecord(self._path, 0, raw, "it is empty")
         parsed = parser.parse_one(lines, 0)
@@ -232,7 +232,9 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
 
     def _open(self) -> LineBuffer:
         position, options, parser = self._position, self._options, self._parser
-        self._lines = lines = open_lines(self._path, options.storage_options, options.encoding, parser.split)
+        self._lines = lines = open_lines(
+            self._path, options.storage_options, options.encoding, parser.split, parser.buffer
+        )
         if lines.is_compressed and position.at.offset >= _LONG:
             _LOG.warning(_AGAIN, shown_path(self._path), position.at.offset / _LONG)
         try:
@@ -298,7 +300,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         self._finished = True
         self.suspend()
 
-    def _parse(self, lines: LineBuffer, limit: int) -> tuple[list[V], range] | None:
+    def _parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[V], range] | None:
         parsed = self._parser.parse(lines, limit)
         if parsed is None or lines.suspect:
             return None
@@ -316,7 +318,7 @@ class FilePartition(StatefulSourcePartition[V, int, FilePosition], Generic[V]):
         timestamps: list[int] = []
         rejected: list[BadRecord] = []
         at, index = lines.next, self._index
-        for _ in range(limit):
+        for _ in range(limit if self._parser.singly is None else min(limit, self._parser.singly)):
             if not lines.has(at):
                 break
             parsed = self._parser.parse_one(lines, at)

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.connectors.codecs import AvroDecoder, AvroEncoder, CodecUnavailable, ProtobufDecoder, ProtobufEncoder
+from malflow.connectors.codecs import (
+    AvroDecoder,
+    AvroEncoder,
+    CodecUnavailable,
+    JsonColumns,
+    ProtobufDecoder,
+    ProtobufEncoder,
+)
 from malflow.connectors.kafka import BadKafkaRecord, KafkaFailed, KafkaRecord, KafkaSource
 from malflow.errors import GraphError, OperatorError
+from malflow.records.columnar import rows_made
 from malflow.runtime.handle import RunHandle
 from malflow.sinks import StatelessSink, VecSink
 from malflow.snapshot import FsspecBackend, dead_letters
@@ -339,6 +347,32 @@ def test_bad_records_are_dead_letters_once_over_runs(broker: Broker, tmp_path: P
     assert [(it.key, it.value) for it in letters] == [((topic, 0), (BAD * 2)[at]) for at in bad]
     assert [it.place for it in letters] == [f"{topic}[0] offset {at}" for at in bad]
     assert {it.error for it in letters} == {"BadKafkaRecord"}
+
+
+def test_objects_are_columns_but_for_bad_records(broker: Broker, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    topic, store, values = broker.topic(), FsspecBackend(str(tmp_path)), VecSink[Any, Any, Any]()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        decode = JsonColumns(pa.schema({"n": pa.int64()}))
+        source = broker.source(topic, decode=decode, stop="latest", on_error="dead_letter")
+        provider.new_stream().source("orders", source).sink("out", values)
+
+    good = [b'{"n": %d}' % n for n in range(100)]
+    broker.write(topic, good)
+    before = rows_made()
+    SingleThreadRuntime(build_dataflow, store).execute()
+    assert [n for frame in values.frames() for n in frame.column("n") or ()] == list(range(100))
+    assert rows_made() == before
+    values.drain()
+    bad = [b'{"n": 1.5}', b'{"n": 1}{"n": 2}', b"null", b""]
+    broker.write(topic, [good[0], *bad, None, b'\n{"n":\n7}\n'])
+    SingleThreadRuntime(build_dataflow, store).execute()
+    assert values.values == [{"n": 0}, None, {"n": 7}]
+    letters = sorted(dead_letters(store), key=lambda it: f"{it.place}")
+    assert [(it.value, it.place) for it in letters] == [
+        (raw, f"{topic}[0] offset {101 + at}") for at, raw in enumerate(bad)
+    ]
 
 
 def test_function_that_replaces_bad_records(broker: Broker) -> None:
