@@ -214,6 +214,7 @@ def read(source: Any, path: str, limit: int, restarts: bool) -> Any:
 @given(
     LINES, st.booleans(), st.integers(1, 9), st.integers(1, 40), st.booleans(), st.sampled_from(["utf-8", "latin-1"])
 )
+@example([b'{"n": 1}', b'\xef\xbb\xbf{"n": 1}'], True, 1, 40, False, "utf-8")
 def test_lines_are_read_as_one_by_one(
     lines: list[bytes], ends: bool, limit: int, chunk: int, restarts: bool, encoding: str
 ) -> None:
