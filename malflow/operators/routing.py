@@ -157,7 +157,7 @@ class Router:
         """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
-        if is_column(batch.keys) and len(batch) and stays_columns(batch):
+        if is_column(batch.keys) and batch.stays_columns:
             return self._route_columns(batch)
         chosen = self._chosen(batch)
         if batch.keys is not None:
@@ -365,8 +365,8 @@ class Merge(Operator):
         if alone is not None:
             return self._frontiers.pass_unchanged(alone, edges[alone])
         if any(batch.epochs for batches in edges for batch in batches):
-            whole = [batch for batches in edges for batch in batches]
-            if any(map(len, whole)) and all(map(stays_columns, whole)):
+            full = [batch for batches in edges for batch in batches if len(batch)]
+            if full and all(batch.stays_columns for batch in full):
                 return self._merge_columns(edges)
             return (concat([batch for _, batch in self._frontiers.by_frontier(edges)]),)
         if not self._in_turn:
@@ -379,11 +379,6 @@ class Merge(Operator):
         first = [*accumulate(map(len, edges), initial=0)]
         runs = ((first[edge] + number, *run) for edge, number, *run in self._frontiers.runs(edges))
         return merged([batch for batches in edges for batch in batches], runs)
-
-
-def stays_columns(batch: Batch) -> bool:
-    """Whether the values of a batch are columns that stay such, or there are none."""
-    return not len(batch) or (is_columnar(batch.values) and batch.values.stays_columns)
 
 
 def _share(batch: Batch, indices: list[int]) -> Batch:

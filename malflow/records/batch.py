@@ -41,6 +41,11 @@ class Batch:
         """Whether the batch holds a record or an epoch."""
         return bool(len(self.values) or self.epochs)
 
+    @property
+    def stays_columns(self) -> bool:
+        """Whether there are values, and these are columns that are routed and merged as such."""
+        return len(self.values) > 0 and is_columnar(self.values) and self.values.stays_columns
+
     def key_column(self) -> Iterable[Any]:
         """Iterate over the keys; `NoKey` for records without one."""
         return repeat(NoKey, len(self.values)) if self.keys is None else self.keys

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from malflow.connectors.parquet.rows import (
     Nanoseconds,
@@ -162,10 +162,15 @@ class ArrowSource(StatefulSourceImpl[NoKeyType, Any, Any, int]):
         row: Row = dict,
         nanoseconds: Nanoseconds = "fail",
     ) -> None:
-        kinds = (pa.Table, pa.RecordBatch, ds.Dataset, Iterable)
-        if not isinstance(data, kinds) and not callable(data) and not hasattr(data, "__arrow_c_stream__"):
+        kinds = (pa.Table, pa.RecordBatch, Iterable)
+        if (
+            not isinstance(data, kinds)
+            and not _is_dataset(data)
+            and not callable(data)
+            and not hasattr(data, "__arrow_c_stream__")
+        ):
             raise GraphError(f"ArrowSource needs a table, a dataset or record batches; got {short_repr(data)}")
-        if filter is not None and not isinstance(data, pa.Table | pa.RecordBatch | ds.Dataset):
+        if filter is not None and not (isinstance(data, pa.Table | pa.RecordBatch) or _is_dataset(data)):
             raise GraphError("ArrowSource can filter tables and datasets only; filter the stream")
         if filter is not None and not isinstance(filter, pc.Expression):
             raise GraphError(f"ArrowSource filter must be an expression of pyarrow.compute; got {short_repr(filter)}")
@@ -186,7 +191,7 @@ def _batches(data: Data, condition: Any) -> Iterator[pa.RecordBatch]:
     """Return the batches of the data, in its order."""
     if isinstance(data, Callable) and not hasattr(data, "__arrow_c_stream__"):  # type: ignore[arg-type] # a protocol
         return _batches(data(), condition)
-    if isinstance(data, ds.Dataset):
+    if _is_dataset(data):
         return _of_dataset(data, condition)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -198,7 +203,13 @@ def _batches(data: Data, condition: Any) -> Iterator[pa.RecordBatch]:
     return iter(pa.RecordBatchReader.from_stream(data))
 
 
-def _of_dataset(data: ds.Dataset, condition: Any) -> Iterator[pa.RecordBatch]:
+def _is_dataset(data: Data) -> bool:
+    """Whether data is a dataset. The module of datasets is not imported for it, since it imports pandas."""
+    module = sys.modules.get("pyarrow.dataset")
+    return module is not None and isinstance(data, module.Dataset)
+
+
+def _of_dataset(data: Data, condition: Any) -> Iterator[pa.RecordBatch]:
     for fragment in data.get_fragments():
         yield from fragment.to_batches(schema=data.schema, filter=condition, batch_size=_ROWS, use_threads=False)
 

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from fsspec.asyn import AsyncFileSystem
-from pyarrow.fs import LocalFileSystem
 
 from malflow.columns.arrays import is_text
 from malflow.connectors.files.paths import InputFileError, MissingFileError, ReplacedFileError, digest
@@ -163,6 +161,9 @@ class OpenParquet:
 
     def groups_for(self, condition: Any, constants: ConstantColumns) -> frozenset[int]:
         """Return the row groups that may have rows which meet a condition, by their statistics and the constants."""
+        import pyarrow.dataset as ds  # noqa: PLC0415 - it imports pandas
+        from pyarrow.fs import LocalFileSystem  # noqa: PLC0415 - only this needs it
+
         local = LocalFileSystem() if self._file is None else None
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         fragment = ds.ParquetFileFormat(options).make_fragment(

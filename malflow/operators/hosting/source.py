@@ -34,7 +34,7 @@ _WIDEST = 8
 _WIDENED_SECONDS = 0.05
 """The most time between two polls at which the next one reads more columns; at twice that time it reads fewer."""
 
-_FEW_MADE = 8
+_FEW_MADE = 2
 """Columns stay columns if at most one in so many of their records has become an object."""
 
 _NO_TIME = timedelta(0)
@@ -199,7 +199,7 @@ class Source(PartOperator):
         self.asked_parts = parts = self.live_parts[: 1 if self.in_order else None]
         if not self.pauses:
             limit = self._limit_of_part(1 if self._in_turn else len(parts) or 1)
-            if self._limit >= BATCH_SIZE <= self.most:
+            if 2 * self._limit >= BATCH_SIZE <= self.most:  # pacing keeps a little below for uneven workers
                 limit *= self._width.next()
             polled = self._poll_in_turn(limit) if self._in_turn else {part: self._poll(part, limit) for part in parts}
             if len(parts) > 1 and not self._in_turn:

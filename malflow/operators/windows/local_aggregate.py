@@ -230,10 +230,10 @@ class LocalAggregate:
 
     def take(self, batch: Batch) -> Sequence[Batch]:
         """Take records on their way; return those to be sent now."""
-        if not self._worth.is_given:
+        if not self._worth.is_given or batch.stays_columns:  # columns cost less on the way than here
             if batch.epochs:
                 self._reached, self._horizon = batch.epochs[-1][1], None
-            return (batch,)
+            return (*self.drain(), batch)
         runs = self._runs(batch)
         if runs is None:
             self._hold(batch)
