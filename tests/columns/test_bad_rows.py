@@ -292,18 +292,22 @@ def test_a_failure_that_passes() -> None:
 
 def test_a_letter_that_does_not_fit_the_columns_any_more() -> None:
     BAD.clear()
-    BAD.add(1)
+    BAD.update({1, 2, 3})
     one = One(OPERATORS["map"][1], OnError("dead_letter"), as_columns=True)
-    one.process([("a", 1, 0.0), ("a", 2, 0.0)], 0)
-    entry = next(iter(one._letters._letters))
+    one.process([("a", 1, 0.0), ("a", 2, 0.0), ("a", 3, 0.0)], 0)
+    first, second, third = (it[0] for it in one.letters)
+    assert one.replay([third]).done == 1  # it fails for the second time
+    (entry,) = (it for it in one._letters._letters if it[0] == first)
     held = [*one._letters._letters[entry]]
     held[1] = {"n": "text", "x": 0.0}
     one._letters._letters[entry] = tuple(held)
-    BAD.clear()
-    assert one.replay().done == 1
-    ((_, _, value, _, error, message, attempts, _),) = one.letters
-    assert (value["n"], error, attempts) == ("text", "UnfitItem", 2)
+    BAD.discard(2)
+    assert one.replay().done == 3
+    (_, _, unfit, _, error, message, attempts, _), (_, _, bad, _, _, _, tries, _) = one.letters
+    assert (unfit["n"], error, attempts) == ("text", "UnfitItem", 2)
     assert message.startswith("column 'n' of type int64 can't have 'text'")
+    assert (bad["n"], tries) == (3, 3)
+    assert second not in [it[0] for it in one.letters]
 
 
 def test_letters_that_are_replayed_before_any_batch() -> None:

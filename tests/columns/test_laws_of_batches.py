@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -21,18 +20,21 @@ from tests.columns.flows import cut, values_of
 NUMBERS = pa.table({"x": [1.0, 3.0, 2.0, 4.0, 3.0, 9.0, 0.0, 5.0]})
 
 
-def over_all(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.select(share=pl.col("x") / pl.col("x").sum())
+def of_numbers(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function of batches that applies one of numpy to their numbers."""
+    return lambda batch: pa.record_batch({"share": pa.array(function(batch["x"].to_numpy()))})
 
 
-BREACHES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+over_all = of_numbers(lambda x: x / x.sum())
+
+BREACHES: dict[str, Callable[[Any], Any]] = {
     "share": over_all,
-    "centred": lambda frame: frame.select(share=pl.col("x") - pl.col("x").mean()),
-    "running": lambda frame: frame.select(share=pl.col("x").cum_sum()),
-    "shifted": lambda frame: frame.select(share=pl.col("x").shift(1)),
-    "reversed": lambda frame: frame.select(share=pl.col("x").reverse()),
-    "numbered": lambda frame: frame.select(share=pl.int_range(pl.len())),
-    "sorted": lambda frame: frame.select(share=pl.col("x").sort()),
+    "centred": of_numbers(lambda x: x - x.mean()),
+    "running": of_numbers(np.cumsum),
+    "shifted": of_numbers(lambda x: np.roll(x, 1)),
+    "reversed": of_numbers(lambda x: x[::-1].copy()),
+    "numbered": of_numbers(lambda x: np.arange(len(x))),
+    "sorted": of_numbers(np.sort),
 }
 
 
@@ -40,13 +42,20 @@ BREACHES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 def test_a_function_of_neighbours(name: str) -> None:
     words = r"it gives another answer when its batch is cut: column 'share', row \d: .*, then .*; .*use .aggregate\(\)"
     with pytest.raises(OperatorError, match=rf"operator 'it' failed at .*value \{{'x': .*{words}"):
-        values_of(NUMBERS, lambda rows: rows.map_batches("it", BREACHES[name], frame=pl.DataFrame), debug=True)
+        values_of(NUMBERS, lambda rows: rows.map_batches("it", BREACHES[name]), debug=True)
     with pytest.raises(OperatorError, match="it gives another answer when its batch is cut: column 'flag', row"):
         values_of(
             NUMBERS,
-            lambda rows: rows.filter_batches(
-                "it", lambda frame: (BREACHES[name](frame)["share"] > 0.4).fill_null(True), frame=pl.DataFrame
-            ),
+            lambda rows: rows.filter_batches("it", lambda batch: pc.greater(BREACHES[name](batch)["share"], 0.4)),
+            debug=True,
+        )
+
+
+def test_records_that_came_one_by_one_are_joined_for_checks() -> None:
+    with pytest.raises(OperatorError, match=r"'it' failed at .*another answer when its batch is cut: column 'share'"):
+        values_of(
+            NUMBERS,
+            lambda rows: rows.key_local("key", "x").map_batches("it", over_all),
             debug=True,
         )
 
@@ -56,7 +65,7 @@ def test_a_breach_is_found_however_batches_are_cut(sizes: list[int], rows: int) 
     """A debug run joins the batches of a tick, and calls with rows of the tick before as well."""
     table = pa.table({"x": [float(at + 1) for at in range(rows)]})
     with pytest.raises(OperatorError, match=r"another answer when its batch is (cut|longer)"):
-        values_of(cut(table, sizes), lambda it: it.map_batches("it", over_all, frame=pl.DataFrame), debug=True)
+        values_of(cut(table, sizes), lambda it: it.map_batches("it", over_all), debug=True)
 
 
 def by_type(batch: Any) -> Any:
@@ -146,4 +155,5 @@ def test_differences_of_zeros_and_nans() -> None:
     nan = float("nan")
     assert difference(of(nan, 0.0), of(nan, 0.0)) is None
     assert difference(of(nan, 0.0), of(nan, -0.0)) == (1, "x", 0.0, -0.0)
+    assert difference(of(0.0), of(-0.0)) == (0, "x", 0.0, -0.0)
     assert difference(of(None), of(0.0)) == (0, "x", None, 0.0)

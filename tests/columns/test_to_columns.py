@@ -157,6 +157,10 @@ def test_a_schema_decides() -> None:
     assert repr(found) == repr([{"n": 1.0, "at": datetime(2026, 1, 1)}, {"n": 2.5, "at": None}])
     with pytest.raises(OperatorError, match=r"value \{'m': 1\}.*the value has no field 'n'; there is 'm'"):
         rows_of([{"m": 1}], lambda stream: stream.to_columns("columns", schema={"n": pa.int64()}))
+    with pytest.raises(
+        OperatorError, match=r"column 'n' of type int8 can't have 2.5, of type float: it would become 2"
+    ):
+        rows_of([{"n": 2.5}], lambda stream: stream.to_columns("columns", schema={"n": pa.int8()}))
     with pytest.raises(OperatorError, match=r"column 'n' of type int8 can't have 300"):
         rows_of([{"n": 300}], lambda stream: stream.to_columns("columns", schema={"n": pa.int8()}))
 

@@ -6,6 +6,7 @@ Each stands for a trap of the kind that other stream processors fell into. ``pyt
 from __future__ import annotations
 
 from tests.planted.bad_record_bugs import BAD_RECORD_BUGS
+from tests.planted.batch_bugs import BATCH_BUGS
 from tests.planted.calling_bugs import CALLING_BUGS
 from tests.planted.command_bugs import COMMAND_BUGS
 from tests.planted.config_bugs import CONFIG_BUGS
@@ -774,6 +775,7 @@ BUGS: list[Bug] = [
     *DEAL_BUGS,
     *EXCHANGE_BUGS,
     *FRAME_BUGS,
+    *BATCH_BUGS,
     *PARTIAL_BUGS,
     *QUERY_BUGS,
     *READING_BUGS,
