@@ -56,7 +56,7 @@ def test_failed_rows_are_exactly_once() -> None:
 @pytest.mark.parametrize("name", ["share", "running", "before"])
 def test_functions_of_neighbours_are_found(name: str) -> None:
     functions: dict[str, Any] = {
-        "share": lambda n: n / n.sum(),
+        "share": lambda n: (n + 1) / (n + 1).sum(),
         "running": np.cumsum,
         "before": lambda n: np.roll(n, 1),
     }
