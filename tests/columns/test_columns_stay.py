@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from malflow import MultiProcessRuntime, SingleThreadRuntime, SparkRuntime, StreamProvider, agg
-from malflow.connectors.parquet import ParquetSource
+from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.errors import OperatorError
 from malflow.sinks import VecSink
 from malflow.windows import tumbling
@@ -106,6 +106,20 @@ def test_function_that_makes_rows_is_named(run: Run, tmp_path: Path) -> None:
     assert progress.rows_made == {"some": ROWS}
     assert progress.operators["some"].rows_made == ROWS
     assert len(sink) == sum(number % 11 > 5 for number in range(ROWS))
+
+
+def test_operator_that_makes_most_rows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = pa.table({"n": list(range(300_000))})
+
+    def build(provider: StreamProvider) -> None:
+        numbers = provider.new_stream().source("numbers", ArrowSource(table))
+        numbers.select_columns("same", "n").map("large", lambda row: row["n"]).sink("out", VecSink())
+
+    with caplog.at_level("INFO", "malflow.runtime"):
+        on_one_thread(build)
+    told = [it.getMessage() for it in caplog.records if "as columns" in it.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("operator 'large' has made Python objects of ")
 
 
 def test_readers_of_one_stream_do_not_cost_each_other_the_columns(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from malflow.runtime.coordination.snapshots import RunSnapshots
 from malflow.runtime.host import Host, PartsChanged, PartsMove, Rescale, Step, TickingHost
 from malflow.runtime.options import RunOptions
 from malflow.runtime.progress.hot_keys import HotKeyWatch
+from malflow.runtime.progress.made_rows import MadeRowsWatch
 from malflow.runtime.progress.progress import Progress, Status, progress_of
 from malflow.runtime.requests.mailbox import RunRequests
 from malflow.runtime.requests.pauses import Pauses
@@ -99,6 +100,7 @@ class Coordinator:
         self._mailbox = mailbox = requests.mailbox
         self._explainer = TimeExplainer(program, host, self.ticks, requests)
         self._hot = HotKeyWatch(program, host)
+        self._made = MadeRowsWatch(program)
         self._queries = QueryService(host, self.ticks, mailbox.queries, sinks)
         self._replays = ReplayService(mailbox.replays, sinks)
         self._budgets = Budgets(program, requests.listeners.notify)
@@ -228,6 +230,7 @@ class Coordinator:
             self._sinks.note_records()
         self._explainer.note_late()
         self._hot.note(ticks)
+        self._made.note(ticks)
         if tick.explains:
             self._explainer.read(reports)
         self._requests.listeners.notify(TickFinished(ticks.number, self._host.parallelism, ticks.polled, seconds))
