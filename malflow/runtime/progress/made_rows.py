@@ -36,6 +36,7 @@ class MadeRowsWatch:
 
     def note(self, ticks: Ticks) -> None:
         """Look at the counts, every 16 ticks."""
+        if self._is_told or ticks.number % _LOOKS:
             return
         nodes = [vertex.node for vertex in self._program.vertices]
         made = {node.name: ticks.sums.of(node.name).made for node in nodes if not node.starts_stage}
