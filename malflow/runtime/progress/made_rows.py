@@ -12,6 +12,7 @@ __all__ = ["MadeRowsWatch"]
 
 _log = logging.getLogger("malflow.runtime")
 
+_LOOKS = 16
 """The number of ticks between two looks."""
 
 _MANY = 100_000
