@@ -245,6 +245,8 @@ def flags(mask: Any) -> np.ndarray[Any, Any]:
 
 def places(indices: Any) -> np.ndarray[Any, Any]:
     """Return indices, a sequence or an array, as an array."""
+    if isinstance(indices, range):
+        return np.arange(indices.start, indices.stop, indices.step)
     return indices if isinstance(indices, np.ndarray) else np.asarray(indices, np.int64)
 
 

@@ -22,6 +22,9 @@ _NEAR: Final = 256
 """Records after which an epoch is kept in any case. The receiver takes records from the sender with the lowest epoch:
 with fewer epochs they are less in the order of time, with more each one costs more than its records."""
 
+_NEAR_IN_COLUMNS: Final = 4096
+"""The same for columns. A batch has eight times as many, and a run of them costs as much as 200 records."""
+
 _TIMES = frozenset({int, float, datetime, date, timedelta})
 """Types of epochs with panes that depend on the type alone."""
 
@@ -57,7 +60,8 @@ class FewerEpochs:
         if panes is None:
             return batch
         try:
-            kept = [epochs[at] for at in self._kept(panes, epochs, last)]
+            near = _NEAR_IN_COLUMNS if batch.stays_columns else _NEAR
+            kept = [epochs[at] for at in self._kept(panes, epochs, last, near)]
         except Exception:  # noqa: BLE001 - of epochs that do not fit; the receiver raises it for its record
             return batch
         kept += epochs[last:]
@@ -78,14 +82,14 @@ class FewerEpochs:
             return None
 
     @staticmethod
-    def _kept(panes: Sequence[Panes], epochs: Sequence[tuple[int, Any]], last: int) -> Iterable[int]:
+    def _kept(panes: Sequence[Panes], epochs: Sequence[tuple[int, Any]], last: int, near: int) -> Iterable[int]:
         """Yield the indices of the epochs before the last one that stay."""
         horizons = [horizon(it, epochs[0][1]) for it in panes]
         at = 0
         while at < last:
             yield at
             position, epoch = epochs[at]
-            following = bisect_left(epochs, position + _NEAR, at + 1, last, key=_position)
+            following = bisect_left(epochs, position + near, at + 1, last, key=_position)
             for index, it in enumerate(panes):
                 if horizons[index] <= epoch:
                     horizons[index] = horizon(it, epoch)
