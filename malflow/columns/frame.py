@@ -74,6 +74,11 @@ class Frame(Columnar[Any]):
         return self._batch is not None
 
     @property
+    def is_composed(self) -> bool:  # type: ignore[override] # as its rows are
+        """Whether a row is made of several columns together."""
+        return isinstance(self.row, MadeRows)
+
+    @property
     def batch(self) -> pa.RecordBatch | None:
         """The columns as a record batch, not to be written to; None if the rows have been made."""
         return self._batch

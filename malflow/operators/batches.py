@@ -126,7 +126,7 @@ class _CallsBatches(_TakesBatches):
         from malflow.columns.answers import given  # noqa: PLC0415 - as above
 
         values = batch.values
-        if not is_columnar(values) or values.batch is None:
+        if not is_columnar(values) or values.batch is None or values.is_composed:
             raise self.error(_NO_COLUMNS, record_of(batch, 0))
         self._like = values[:0]
         try:

@@ -98,6 +98,9 @@ class Columnar(Sequence[E]):
         """The columns as a record batch of Arrow; None if they are none of Arrow, or the values have been made."""
         return None
 
+    is_composed = False
+    """Whether a value is made of several columns together, such as the result of a window, and has others as fields."""
+
     def made(self) -> list[E]:
         """Return the values."""
         if self._values is None:

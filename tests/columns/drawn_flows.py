@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from malflow import MalflowError, SingleThreadRuntime, StreamProvider, agg
@@ -165,6 +166,50 @@ STEPS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+def _in_batches(stream: Any, name: str) -> Any:
+    """Add functions that fail at some rows and drop others: of batches for columns, of records for others."""
+    form, zoned = _FORM
+    if form != "columns":
+        mapped = stream.map(f"invert {name}", _inverted, on_error="skip")
+        return mapped.filter(f"not two {name}", _is_not_two)
+    schema = {**TYPES, "ts": pa.timestamp("us", "UTC")} if zoned else TYPES
+    columns = stream.to_columns(f"columns {name}", schema=schema)
+    mapped = columns.map_batches(f"invert {name}", _all_inverted, on_error="skip")
+    return mapped.filter_batches(f"not two {name}", _are_not_two)
+
+
+STEPS["batches"] = _in_batches
+
+_FORM: list[Any] = ["dicts", False]
+"""The form of the records in the flow that is built now, and whether their timestamps are instants."""
+
+
+def _inverted(value: Any) -> Any:
+    fields = dict(value) if isinstance(value, dict) else dict(vars(value))
+    if fields["n"] == _FAILING:
+        raise ValueError("three")
+    fields["flag"] = not fields["flag"]
+    return fields if isinstance(value, dict) else Record(**fields)
+
+
+def _all_inverted(batch: Any) -> Any:
+    if _FAILING in batch["n"].to_pylist():
+        raise ValueError("three")
+    at = batch.schema.get_field_index("flag")
+    return batch.set_column(at, "flag", pc.invert(batch["flag"]))
+
+
+_FAILING = 3
+
+
+def _is_not_two(value: Any) -> bool:
+    return bool((value["n"] if isinstance(value, dict) else value.n) != 2)
+
+
+def _are_not_two(batch: Any) -> Any:
+    return pc.not_equal(batch["n"], 2)
+
+
 def _is_flagged(value: Any) -> bool:
     return bool(value["flag"] if isinstance(value, dict) else value.flag)
 
@@ -236,6 +281,7 @@ def _town_of(msg: Any) -> Any:
 def outcome(flow: Flow, source: Source, *, workers: int, debug: bool = False, **options: Any) -> Any:
     """Run a dataflow; return all that came out, as text, or the error's text."""
     sinks = [VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()]
+    _FORM[:] = source.form, source.zoned
     built = build(flow, StatefulSource(source), source.zoned, sinks)
     try:
         SingleThreadRuntime(built, parallelism=workers, debug=debug, **options).execute()

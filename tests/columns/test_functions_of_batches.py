@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from malflow import GraphError, OperatorError
+from malflow import GraphError, OperatorError, agg
 from malflow.records.columnar import rows_made
+from malflow.windows import tumbling
 from tests.columns.flows import cut, records_of, values_of
 
 ROWS = pa.table({"town": ["Ulm", "Bonn", "Ulm"], "n": [1, None, 3]})
@@ -208,6 +209,23 @@ def test_a_schema_that_an_item_does_not_fit() -> None:
         values_of(
             pa.table({"n": [1, 300]}), lambda rows: rows.map_batches("it", lambda it: it, schema={"n": pa.uint8()})
         )
+
+
+def windows(rows: Any) -> Any:
+    keyed = rows.key_distribute("town", "town").event_time("time", "n", out_of_orderness=0)
+    return keyed.window(tumbling(10)).aggregate("sums", agg.sum("n"), agg.count())
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_results_of_windows_are_no_columns(debug: bool) -> None:
+    """They may be columns, but they are objects to every reader."""
+    table = pa.table({"town": ["Ulm", "Bonn"] * 50, "n": [*range(100)]})
+    with pytest.raises(
+        OperatorError, match=r"operator 'it' failed at .*value WindowResult.*needs columns, and gets Py"
+    ):
+        values_of(table, lambda rows: windows(rows).map_batches("it", lambda batch: batch), debug=debug)
+    flat = lambda rows: windows(rows).to_columns("flat").map_batches("it", lambda batch: batch)  # noqa: E731
+    assert len(values_of(table, flat, debug=debug)) == 20
 
 
 @pytest.mark.parametrize(
