@@ -105,7 +105,7 @@ class FlatRows:
         if due is None or (not self._is_stated and has_no_type(due)):
             self._types[name] = array.type
             return array
-        if array.type == due:
+        if array.type == due or (not self._is_stated and _item_type(array.type) == _item_type(due)):
             return array
         if not self._is_stated and not has_no_type(array.type):
             raise UnfitItem(
@@ -116,6 +116,11 @@ class FlatRows:
             return canonical(array.cast(due))
         except pa.ArrowException as error:
             raise UnfitItem(f"column '{name}' does not fit its type in schema=, {due}: {error}", 0) from error
+
+
+def _item_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of items, whether a dictionary holds them or not: keys of one operator come in both forms."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 _ALL = "all values need the same fields; add what is missing by .map() first"

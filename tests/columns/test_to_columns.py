@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg
+from malflow.columns import Column, Frame
+from malflow.columns.flat_rows import FlatRows
 from malflow.operators.batches import ToColumns
 from malflow.operators.contract import OperatorContext
 from malflow.records.batch import Batch
@@ -223,3 +225,14 @@ def test_zones(zone: Any) -> None:
     (row,) = rows_of([{"at": datetime(2026, 1, 1, tzinfo=zone), "day": date(2026, 1, 1)}])
     assert row["at"] == datetime(2026, 1, 1, tzinfo=zone)
     assert row["at"].utcoffset() == zone.utcoffset(None)
+
+
+def test_keys_in_both_forms() -> None:
+    """A dictionary holds the keys of one batch, and the keys of the next one stand for themselves."""
+    rows = FlatRows(None, "key", None)
+    keys = pa.array(["a", "b"])
+    found = [
+        rows.frame_of(Batch(Column(it), Frame(pa.record_batch({"n": [1, 2]})), range(2)))
+        for it in (keys.dictionary_encode(), keys)
+    ]
+    assert [list(it) for it in found] == [[{"n": 1, "key": "a"}, {"n": 2, "key": "b"}]] * 2

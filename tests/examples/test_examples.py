@@ -540,6 +540,27 @@ def test_an_epoch_of_joined_streams_is_the_lesser_one() -> None:
 
 
 @pytest.mark.slow
+def test_column_bars(run: Run, tmp_path: Path) -> None:
+    assert run("column_bars", tmp_path) == [
+        "09:00 ADA        667 100.0 104.9 410209",
+        "09:00 BABBAGE   2666 100.0 104.9 1638587",
+        "09:00 CANTOR    1333 100.0 104.9 818792",
+        "15 bars, 0 rows made",
+    ]
+
+
+def test_column_prices(run: Run) -> None:
+    pytest.importorskip("polars")
+    found = run("column_prices")
+    assert [it for it in found if "tee" not in it] == [
+        line("Ulm", 640, 0),
+        line("Bonn", 450, 1),
+        line("Kiel", 320, 3),
+        line("Bonn", 1410, 4),
+    ]
+    assert [it for it in found if "tee" in it]
+
+
 def test_parquet_totals(run: Run, tmp_path: Path) -> None:
     failed, count, *totals = run("parquet_totals", tmp_path)
     assert (failed, count) == ("failed: the machine breaks down", "30000 orders")
