@@ -26,6 +26,8 @@ START = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 @dataclass
 class Bar:
+    """Trades of one symbol in one minute."""
+
     trades: int
     low: float
     high: float
