@@ -175,7 +175,7 @@ class Singly(_ColumnsParser):
     singly = None
 
     def parse(self, lines: LineBuffer, limit: int) -> None:
-        return None
+        del lines, limit
 
 
 class OneByOne(JsonLinesSource):

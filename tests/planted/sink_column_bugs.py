@@ -1,4 +1,4 @@
-"""The planted bugs of sinks that take columns, and of JSON that is read as columns."""
+"""The planted bugs of sinks that take columns, and of JSON and CSV that are read as columns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _JSON = "connectors/codecs/json_columns.py"
 _LINES = "connectors/files/lines.py"
 _JSON_TESTS = "tests/columns/test_json.py"
 _EACH = f"{_JSON_TESTS}::test_a_parse_of_many_is_that_of_each"
+_CSV = "columns/csv_rows.py"
+_CSV_TESTS = "tests/columns/test_csv.py"
 _SINGLY = f"{_JSON_TESTS}::test_lines_are_read_as_one_by_one"
 
 SINK_COLUMN_BUGS = [
@@ -168,9 +170,41 @@ SINK_COLUMN_BUGS = [
     Bug(
         "a bad line takes its neighbours with it to the slow path",
         "a poll is parsed as a whole",
-        "connectors/files/json_source.py",
-        "                most = min(most, taken) // 2\n",
+        "connectors/files/parser.py",
+        "                most = min(most, lines.buffered) // 2\n",
         "                most = 0\n",
         (f"{_JSON_TESTS}::test_columns_around_a_bad_line",),
+    ),
+    Bug(
+        "quotes are split as other text is",
+        "a delimiter within quotes is rare",
+        "connectors/files/csv_source.py",
+        "        if quote is None or quote.encode() not in data:\n",
+        "        if quote is None or data:\n",
+        (f"{_CSV_TESTS}::test_rows_that_were_written_are_read",),
+    ),
+    Bug(
+        "a byte order mark within a file of rows is dropped",
+        "Arrow knows where a file begins",
+        _CSV,
+        "        if data.startswith(_BOM):",
+        '        if data.startswith(b"no"):',
+        (f"{_CSV_TESTS}::test_rows_are_read_as_one_by_one",),
+    ),
+    Bug(
+        "a number in a row that is too large is infinite",
+        "Arrow refuses it",
+        _CSV,
+        "            if too_large is not None:\n",
+        "            if too_large == name:\n",
+        (f"{_CSV_TESTS}::test_bad_rows",),
+    ),
+    Bug(
+        "a carriage return ends a row",
+        "a text has either line end",
+        _CSV,
+        '            data = data.replace(b"\\r\\n", b"\\n")\n',
+        '            data = data.replace(b"\\r\\n", b"\\n").replace(b"\\r", b"\\n")\n',
+        (f"{_CSV_TESTS}::test_rows_are_read_as_one_by_one",),
     ),
 ]

@@ -9,9 +9,9 @@ from typing import Any
 
 from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
-from malflow.connectors.files.lines import LineBuffer, split_keeping_ends
+from malflow.connectors.files.lines import ByteBuffer, LineBuffer, split_keeping_ends
 from malflow.connectors.files.listing import OnReplaced
-from malflow.connectors.files.parser import OnError, Parsed, RecordParser
+from malflow.connectors.files.parser import ColumnsParser, OnError, Parsed, RecordParser, Schema
 from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
@@ -50,6 +50,9 @@ class CsvSource(FileSource[Any]):
         types: the types of fields: a dict such as ``{"people": int}``, or a dataclass; rows are converted to instances
             of it; columns that it lacks are dropped. ``int | None`` reads an empty field as None; a function is called
             with the text. A row with a value of another type is bad.
+        schema: a `pyarrow.Schema`: a row is then a dict of the schema's fields, as Arrow converts their texts; other
+            columns are dropped. An empty field is None unless it is text. The records stay columns, and are converted
+            many at a time. Text without quotes is also split by Arrow, in a tenth of the time.
         delimiter: the character between fields.
         quotechar: the character around a field that contains delimiters, quotes or line breaks; None for no quoting.
         encoding: the text encoding (a superset of ASCII).
@@ -88,6 +91,7 @@ class CsvSource(FileSource[Any]):
         header: bool | None = None,
         fields: Sequence[str] | None = None,
         types: Types | None = None,
+        schema: Schema | None = None,
         delimiter: str = ",",
         quotechar: str | None = '"',
         encoding: str = "utf-8",
@@ -99,7 +103,10 @@ class CsvSource(FileSource[Any]):
         discover_every: Duration | None = None,
         partitions: Partitions | None = None,
     ) -> None:
+        if schema is not None and (types is not None or partitions):
+            raise GraphError("CsvSource takes schema= without types= and partitions=; a schema has the types of fields")
         self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
+        self._columns = None if schema is None else _columns_of(schema)
         super().__init__(
             path,
             encoding=encoding,
@@ -115,7 +122,7 @@ class CsvSource(FileSource[Any]):
         self._dialect = Dialect("CsvSource", delimiter, quotechar)
         self._fields = None if fields is None else _checked_fields(fields)
         self._header = fields is None if header is None else header
-        if self._types is not None and not self._header:
+        if (self._types is not None or self._columns is not None) and not self._header:
             fault = "no field name" if self._fields is None else self._fault_in_types(self._fields)
             if fault is not None:
                 raise GraphError(f"CsvSource cannot convert to types: there is {fault}; pass fields=[...]")
@@ -126,12 +133,28 @@ class CsvSource(FileSource[Any]):
             raise GraphError(f"CsvSource partitions: {fault}")
 
     def _fault_in_types(self, fields: Sequence[str]) -> str | None:
+        if self._columns is not None:
+            return _lacking(fields, self._columns)
         if self._types is None or self._partitions.follow_folders:
             return None
         return self._types.missing(fields, self._partitions.names)
 
     def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
+        if self._columns is not None:
+            return _CsvColumnsParser(self._dialect, self._fields, self._header, more, self._columns)
         return _CsvParser(self._dialect, self._fields, self._header, self._types, more)
+
+
+def _columns_of(schema: Any) -> Any:
+    from malflow.columns.csv_rows import CsvColumns  # noqa: PLC0415 - only the extra has it
+
+    return CsvColumns("CsvSource", schema)
+
+
+def _lacking(fields: Sequence[str], columns: Any) -> str | None:
+    """Return why rows with these fields do not have all columns; None if they do."""
+    name = next((name for name in columns.schema.names if name not in fields), None)
+    return None if name is None else f"no field {name!r}, which is in schema; the fields are {', '.join(fields)}"
 
 
 def _checked_fields(fields: Sequence[str]) -> tuple[str, ...]:
@@ -180,7 +203,7 @@ class _CsvParser(RecordParser[Any]):
             return parsed._replace(reason=self._fault_in_types(self._fields))
         return parsed._replace(reason=f"{len(names)} fields in the header, expected {len(self._fields)}")
 
-    def parse(self, lines: LineBuffer, limit: int) -> tuple[list[Any], int] | None:
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[Any], int] | None:
         reader = self._dialect.reader(lines.ahead(lines.next))
         records: list[Any] = []
         try:
@@ -241,6 +264,50 @@ class _CsvParser(RecordParser[Any]):
         if any("\0" in line for line in lines.lines[at:end]):
             return Parsed(end, reason="a NUL character")
         return Parsed(end, row, blank=not row)
+
+
+class _CsvColumnsParser(ColumnsParser, _CsvParser):
+    """Parses rows as columns.
+
+    Args:
+        dialect: the delimiter and the quotes.
+        fields: the field names that override a header.
+        has_header: whether the first row has the field names.
+        more: the values in the names of folders, of which there are none.
+        columns: converts the rows.
+    """
+
+    def __init__(
+        self, dialect: Dialect, fields: tuple[str, ...] | None, has_header: bool, more: FolderValues, columns: Any
+    ) -> None:
+        ColumnsParser.__init__(self)
+        _CsvParser.__init__(self, dialect, fields, has_header, None, more)
+        self._columns = columns
+
+    def _fault_in_types(self, names: Sequence[str]) -> str | None:
+        return _lacking(names, self._columns)
+
+    def _parsed(self, lines: ByteBuffer, most: int) -> tuple[Sequence[Any], int]:
+        data, taken = lines.take(most)
+        names, quote = self.header or (), self._dialect.quotechar
+        if quote is None or quote.encode() not in data:
+            found = self._columns.of_text(data, names, self._dialect.delimiter)
+            if found is not None:
+                return found, taken
+        if b"\0" in data:
+            raise ValueError("a NUL character")
+        reader = self._dialect.reader(lines.ahead(lines.next))
+        try:
+            rows = list(filter(None, islice(reader, taken)))
+        except csv.Error as error:
+            raise ValueError(_reason(error)) from None
+        return self._columns.of_rows(rows, names) if rows else [], reader.line_num
+
+    def _records_of(self, rows: list[list[str]]) -> Iterable[Any]:
+        try:
+            return [self._columns.of_rows(rows, self.header)[0]]
+        except ValueError as error:
+            raise FieldError(str(error)) from None
 
 
 def _reason(error: csv.Error) -> str:

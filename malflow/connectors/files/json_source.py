@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 from malflow.callables import is_struct
 from malflow.connectors.files.lines import ByteBuffer, LineBuffer
 from malflow.connectors.files.listing import OnReplaced
-from malflow.connectors.files.parser import OnError, Parsed, RecordParser
+from malflow.connectors.files.parser import ColumnsParser, OnError, Parsed, RecordParser, Schema
 from malflow.connectors.files.partitions import FolderValues, Partitions
 from malflow.connectors.files.paths import Path
 from malflow.connectors.files.renamed import OnRenamed
@@ -24,9 +24,6 @@ __all__ = [
     "JsonLinesSource",
     "TextFileSource",
 ]
-
-Schema: TypeAlias = Any
-"""A `pyarrow.Schema`, an optional library."""
 
 _NO_OBJECT = "not an object, to which partitions= could add a column"
 _BLANK = " \t\r"
@@ -127,35 +124,20 @@ def _columns_of(schema: Any, types: Types | None, partitions: Partitions | None)
     return JsonColumns(schema)
 
 
-class _ColumnsParser(RecordParser[Any]):
-    """Parses lines as columns: as many together as a poll asks for; about a bad line, fewer until it is alone.
+class _ColumnsParser(ColumnsParser):
+    """Parses lines as columns.
 
     Args:
         columns: the decoder.
     """
 
-    buffer: type[LineBuffer] = ByteBuffer
-    singly: int | None = 1
-
     def __init__(self, columns: Any) -> None:
+        super().__init__()
         self._columns = columns
-        self._most: int | None = None
 
-    def parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[Any], int] | None:
-        """Return up to `limit` records; None if the next line is bad, or alone."""
-        assert isinstance(lines, ByteBuffer)  # noqa: S101 - it is the parser's
-        most = taken = limit if self._most is None else min(limit, self._most)
-        while most:
-            try:
-                data, taken = lines.take(most)
-                found = self._columns.decode_lines(data)
-            except ValueError:
-                most = min(most, taken) // 2
-            else:
-                self._most = None if most == limit else 2 * most
-                return found, taken
-        self._most = 1
-        return None
+    def _parsed(self, lines: ByteBuffer, most: int) -> tuple[Sequence[Any], int]:
+        data, taken = lines.take(most)
+        return self._columns.decode_lines(data), taken
 
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
         line = lines.lines[at]

@@ -333,6 +333,11 @@ class ByteBuffer(LineBuffer):
 
     _texts: list[str] | None = None
 
+    @property
+    def buffered(self) -> int:
+        """The number of lines that are buffered and not consumed."""
+        return self._buffered - self.next
+
     def take(self, limit: int) -> tuple[bytes, int]:
         """Return up to `limit` lines to consume, as one text in UTF-8, and their number; they are not consumed.
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from malflow.connectors.files.lines import LineBuffer, split_lines
+from malflow.connectors.files.lines import ByteBuffer, LineBuffer, split_lines
 from malflow.errors import MalflowError
 from malflow.failures import OnError as Policy
 from malflow.store.redaction import shown_path
@@ -16,13 +16,18 @@ __all__ = [
     "IN_A_HEADER",
     "IN_A_RECORD",
     "BadRecord",
+    "ColumnsParser",
     "OnError",
     "Parsed",
     "RecordParser",
+    "Schema",
     "why_undecodable",
 ]
 
 V = TypeVar("V")
+
+Schema: TypeAlias = Any
+"""A `pyarrow.Schema`, of an optional library."""
 
 
 class Parsed(NamedTuple):
@@ -66,6 +71,39 @@ class RecordParser(ABC, Generic[V]):
     @abstractmethod
     def parse_one(self, lines: LineBuffer, at: int) -> Parsed:
         """Parse the record that starts at line `at`, or return the reason why it is bad."""
+
+
+class ColumnsParser(RecordParser[Any]):
+    """Parse lines as columns: as many together as a poll asks for; about a bad one, fewer until it is alone."""
+
+    buffer: type[LineBuffer] = ByteBuffer
+    singly: int | None = 1
+
+    def __init__(self) -> None:
+        self._most: int | None = None
+
+    @abstractmethod
+    def _parsed(self, lines: ByteBuffer, most: int) -> tuple[Sequence[Any], int]:
+        """Return up to `most` records and the number of lines they span.
+
+        Raises:
+            ValueError: if one is bad.
+        """
+
+    def parse(self, lines: LineBuffer, limit: int) -> tuple[Sequence[Any], int] | None:
+        """Return up to `limit` records and the number of lines they span; None if the next one is bad."""
+        assert isinstance(lines, ByteBuffer)  # noqa: S101 - it is the parser's
+        most = limit if self._most is None else min(limit, self._most)
+        while most:
+            try:
+                found = self._parsed(lines, most)
+            except ValueError:
+                most = min(most, lines.buffered) // 2
+            else:
+                self._most = None if most == limit else 2 * most
+                return found
+        self._most = 1
+        return None
 
 
 _SHOWN = 80
