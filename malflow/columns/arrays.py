@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from malflow.errors import MalflowError
+from malflow.errors import GraphError, MalflowError
+from malflow.words import short_repr
 
 __all__ = [
     "UnreadableItem",
     "braced_lines",
     "canonical",
+    "checked_schema",
     "compact",
     "from_compact",
     "from_ipc",
@@ -45,6 +47,22 @@ _DICTIONARIES = 32
 
 class UnreadableItem(MalflowError, ValueError):
     """A column has an item that Python can't hold."""
+
+
+def checked_schema(asked_by: str, schema: Any) -> pa.Schema:
+    """Check the schema of fields that are read from text, and return it.
+
+    Raises:
+        GraphError: if it is not a schema, or has no fields, two of one name, or times that Python can't hold.
+    """
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(f"{asked_by} schema must be a pyarrow.Schema; got {short_repr(schema)}")
+    if not schema.names or len(set(schema.names)) < len(schema.names):
+        raise GraphError(f"{asked_by} schema must have fields, each with a name of its own; got {schema.names}")
+    for field in schema:
+        if getattr(field.type, "unit", None) == "ns":
+            raise GraphError(f"{asked_by} schema can't have '{field.name}' as {field.type}; pass the unit 'us'")
+    return schema
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from malflow.columns.arrays import is_readable
+from malflow.columns.arrays import checked_schema, is_readable
 from malflow.columns.frame import Frame
 from malflow.errors import GraphError
 from malflow.words import short_repr
@@ -34,18 +34,11 @@ class CsvColumns:
     """
 
     def __init__(self, asked_by: str, schema: pa.Schema) -> None:
-        if not isinstance(schema, pa.Schema):
-            raise GraphError(f"{asked_by} schema must be a pyarrow.Schema; got {short_repr(schema)}")
-        if not schema.names or len(set(schema.names)) < len(schema.names):
-            raise GraphError(f"{asked_by} schema must have fields, each with a name of its own; got {schema.names}")
-        self.schema = schema
-        for field in schema:
-            if getattr(field.type, "unit", None) == "ns":
-                raise GraphError(f"{asked_by} can't read '{field.name}' as {field.type}; pass the unit 'us'")
-            try:
-                self._table(b"", schema.names, ",")
-            except pa.ArrowNotImplementedError as error:
-                raise GraphError(f"{asked_by} can't read CSV with this schema: {error}") from None
+        self.schema = checked_schema(asked_by, schema)
+        try:
+            self._table(b"", schema.names, ",")
+        except pa.ArrowNotImplementedError as error:
+            raise GraphError(f"{asked_by} can't read CSV with this schema: {error}") from None
 
     def of_text(self, data: bytes, names: Sequence[str], delimiter: str) -> Frame | None:
         """Return the rows of a text in UTF-8 in which no character is a quote; None if it must be split by `csv`.

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from malflow.columns import Frame
-from malflow.columns.arrays import braced_lines, is_readable
+from malflow.columns.arrays import braced_lines, checked_schema, is_readable
 from malflow.connectors.codecs.contract import Decoder
 from malflow.errors import GraphError
-from malflow.words import plural, short_repr
+from malflow.words import plural
 
 __all__ = ["JsonColumns"]
 
@@ -46,13 +46,9 @@ class JsonColumns(Decoder[dict[str, Any]]):
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        if not isinstance(schema, pa.Schema):
-            raise GraphError(f"JsonColumns schema must be a pyarrow.Schema; got {short_repr(schema)}")
-        if not schema.names or len(set(schema.names)) < len(schema.names):
-            raise GraphError(f"JsonColumns schema must have fields, each with a name of its own; got {schema.names}")
+        self._schema = checked_schema("JsonColumns", schema)
         for field in schema:
             _check_type(field)
-        self._schema = schema
         self._required = [field.name for field in schema if not field.nullable]
         self._times = [field.name for field in schema if pa.types.is_temporal(field.type)]
 
@@ -117,8 +113,6 @@ def _check_type(field: pa.Field) -> None:
     cure = ""
     if pa.types.is_dictionary(field.type):
         cure = f"; pass {field.type.value_type}, which becomes a dictionary where it is a key"
-    elif getattr(field.type, "unit", None) == "ns":
-        cure = "; pass the type with the unit 'us'"
     else:
         try:
             pj.read_json(

@@ -115,13 +115,14 @@ def _columns_of(schema: Any, types: Types | None, partitions: Partitions | None)
     Raises:
         GraphError: if other options do not go with a schema.
     """
+    from malflow.columns.arrays import checked_schema  # noqa: PLC0415 - as below
     from malflow.connectors.codecs import JsonColumns  # noqa: PLC0415 - only columns need Arrow
 
     if types is not None:
         raise GraphError("JsonLinesSource takes types= or schema=, and not both; a schema has the types of all fields")
     if partitions:
         raise GraphError("JsonLinesSource can't add columns of partitions= to those of schema=; use types=")
-    return JsonColumns(schema)
+    return JsonColumns(checked_schema("JsonLinesSource", schema))
 
 
 class _ColumnsParser(ColumnsParser):
