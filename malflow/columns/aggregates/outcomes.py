@@ -137,7 +137,11 @@ class ResultRows(MadeRows):
         if self.is_zoned:
             starts, ends = _in_utc(starts), _in_utc(ends)
         timings = [self.timing] * len(starts)
-        return list(map(WindowResult, starts, ends, self.values.rows(others), timings))
+        return list(map(_NEW_RESULT, zip(starts, ends, self.values.rows(others), timings, strict=True)))
+
+
+_NEW_RESULT = partial(tuple.__new__, WindowResult)
+"""Makes a result of a tuple of its fields, in half of the time of a call of the class."""
 
 
 def _in_utc(moments: list[datetime]) -> list[datetime]:

@@ -26,6 +26,9 @@ from malflow.records.columnar import Unfit
 
 __all__ = ["kernels_of"]
 
+_TIME_TYPES = pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")
+_TIMES = "timestamps are no integers, nor datetimes in UTC or without a zone"
+
 _EXACT = 1 << 52
 """Half of the integers that floats represent: the difference of two of these is exact too."""
 
@@ -257,14 +260,13 @@ class _InTime(SlotKernel):
 
     def read(self, frame: Any, times: Column | None) -> list[Array]:
         if times is None or times.numbers is None:
-            raise Unfit("timestamps are no integers, nor datetimes without a zone")
+            raise Unfit(_TIMES)
         self._fit(times.kind)
         return [times.numbers, self.settle(numbers(frame, self.slot.column))]
 
     def _fit(self, kind: pa.DataType) -> None:
-        types = pa.types
-        if not types.is_int64(kind) and not (types.is_timestamp(kind) and kind.unit == "us" and kind.tz is None):
-            raise Unfit("timestamps are no integers, nor datetimes without a zone")
+        if kind not in _TIME_TYPES:
+            raise Unfit(_TIMES)
         if self._times is not None and self._times != kind:
             raise Unfit("the type of timestamps has changed")
         self._times = kind
@@ -314,6 +316,9 @@ class _InTime(SlotKernel):
         moments = numbers_of(array)
         if moments is None or len(set(map(type, times))) > 1:
             raise Unfit("timestamps are of several types")
+        zones = {repr(getattr(time, "tzinfo", None)) for time in times}
+        if len(zones) > 1 or zones != {repr(getattr(array[0].as_py(), "tzinfo", None))}:
+            raise Unfit("timestamps of the state have another zone than those of columns")
         return [moments, self.settle(as_numbers(x))]
 
 

@@ -1,0 +1,54 @@
+"""Dataflows that stay columns up to an aggregation, also if they stop and continue by records or on other workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.columns.drawn_flows import Flow, scripts
+from tests.columns.test_dataflows import test_columns_give_what_records_give as compare_forms
+from tests.columns.test_dataflows import test_snapshots_are_those_of_records as compare_snapshots
+
+_WITH_KERNELS = (
+    "count",
+    "count of a field",
+    "sum",
+    "sum of int",
+    "sum of floats",
+    "min",
+    "max of floats",
+    "mean",
+    "variance",
+    "first",
+    "last",
+    "into",
+)
+
+_FLOWS = st.builds(
+    Flow,
+    every=st.sampled_from([None, 1, 3]),
+    bound=st.integers(0, 4),
+    per_part=st.booleans(),
+    timed=st.sampled_from([True, True, False]),
+    key=st.sampled_from(["town", "town", "n", "flag"]),
+    before=st.sampled_from(["none", "union", "clones"]),
+    after=st.sampled_from(["none", "clones"]),
+    end=st.sampled_from(["running", "tumbling", "sliding"]),
+    aggregators=st.lists(st.sampled_from(_WITH_KERNELS), min_size=1, max_size=3).map(tuple),
+    guarded=st.just(False),
+)
+
+_FORMS = st.sampled_from([("columns", "columns"), ("columns", "dicts"), ("dicts", "columns")])
+_WORKERS = st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 3]))
+
+
+@given(_FLOWS, scripts(), st.sampled_from([1, 1, 3]))
+def test_aggregates_of_columns_are_those_of_records(flow: Flow, drawn: Any, workers: int) -> None:
+    compare_forms.hypothesis.inner_test(flow, drawn, workers, shared=True, debug=False)  # type: ignore[attr-defined]
+
+
+@given(_FLOWS, scripts(), st.integers(0, 4), _FORMS, _WORKERS)
+def test_they_continue_in_the_other_form(flow: Flow, drawn: Any, polls: int, forms: Any, workers: Any) -> None:
+    compare_snapshots.hypothesis.inner_test(flow, drawn, polls, forms, workers)  # type: ignore[attr-defined]
