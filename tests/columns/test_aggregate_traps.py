@@ -20,7 +20,7 @@ from malflow.operators.keyed.stateful import RunningAggregate
 from malflow.operators.windows.sliding import SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
-from malflow.records.columnar import is_columnar, rows_made
+from malflow.records.columnar import demotions, is_columnar, rows_made
 from malflow.windows import sliding, tumbling
 from tests.columns.aggregates import Pair, Twins, as_rows, bits, run
 
@@ -153,10 +153,12 @@ def test_a_misfit_loses_no_batch(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "malflow.runtime")
     for twins in (_running(agg.sum("x")), _windowed(agg.sum("x"))):
         caplog.clear()
+        before = demotions()
         for x, act in (([1, 2], "nothing"), ([2**63 - 1, 5], "delta"), ([0.5, 1.5], "delta"), ([3, 4], "nothing")):
             assert twins.take(_batch(x, ["a", "b"]))
             twins.act(act)
         twins.compare()
+        assert demotions() == before + 1
         (line,) = [it.message for it in caplog.records]
         reason = "a sum of the column 'x' may be beyond 64 bits"
         assert line == f"operator '{twins.name}' adds records one by one from here on: {reason}"
@@ -195,13 +197,14 @@ def test_a_question_does_not_count_as_a_delta() -> None:
         twins.compare()
 
 
-def test_keys_that_no_window_has_are_forgotten() -> None:
-    twins = _windowed(agg.sum("x"), agg.last("x"))
-    for turn in range(30):
+@pytest.mark.parametrize("windows", [tumbling(10), sliding(30, 10), sliding(20, 30)])
+def test_keys_that_no_window_has_are_forgotten(windows: Any) -> None:
+    twins = _windowed(agg.sum("x"), agg.last("x"), windows=windows)
+    for turn in range(60):
         keys = [f"{turn} {at}" for at in range(40)] + ["always"]
         assert twins.take(_batch(range(41), keys, [10 * turn] * 41, [(0, 10 * turn - 1)]))
         twins.act("delta")
-    assert len(twins.by_columns._arrays.held._codes) < 400  # of 1,201
+    assert len(twins.by_columns._arrays.held._codes) < 800  # of 2,401
     twins.compare()
 
 

@@ -74,7 +74,7 @@ KERNEL_BUGS = [
         "keys of columns are in the order of their dictionary",
         "its order is that of a writer, not of the records",
         _CODES,
-        '        new = new[np.argsort(first[new], kind="stable")]\n',
+        '        new = new[np.argsort(first, kind="stable")]\n',
         "",
         ("tests/columns/test_running.py", _KEY_ORDER, _ORDER),
     ),

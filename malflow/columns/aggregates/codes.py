@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from malflow.columns.aggregates.kernels import Ints
-from malflow.columns.arrays import to_python
+from malflow.columns.arrays import is_same, to_python
 from malflow.columns.column import Column, Constant
 from malflow.records.columnar import Unfit
 
@@ -37,7 +37,7 @@ class Codes:
         self._admit = admit
         self._of: dict[Any, int] = {}
         self._kind: type | None = None
-        self._last: tuple[pa.Array, Ints, bool] | None = None  # a dictionary, its codes, and whether each has one
+        self._last: tuple[pa.Array, Ints] | None = None  # a dictionary, and the codes of its items
         self._array: pa.Array | None = None
 
     def __len__(self) -> int:
@@ -57,20 +57,13 @@ class Codes:
         if not isinstance(keys, Column):
             raise Unfit("its keys are no column of Arrow")
         array = keys.encoded()
-        if array.null_count or array.dictionary.null_count:  # a null may hide in the dictionary
-            raise Unfit("a key is null")
-        dictionary, indices = array.dictionary, array.indices.to_numpy()
-        if pa.types.is_uint64(dictionary.type):
-            raise Unfit("its keys are unsigned, of 64 bits")
-        last = self._last
-        if last is None or not (last[0] is dictionary or last[0].equals(dictionary)):
-            dictionary, indices = _used(dictionary, indices)
-            last = self._look_up(dictionary)
-        self._last = dictionary, *last[1:]
-        _, known, is_complete = last
+        dictionary, indices = array.dictionary, array.indices.to_numpy(zero_copy_only=False)
+        if array.null_count or pa.types.is_uint64(dictionary.type):
+            raise Unfit("its keys are null, or unsigned and of 64 bits")
+        known = self._known_of(dictionary)
         codes: Ints = known[indices]
-        if not is_complete and codes.min(initial=0) < 0:
-            self._enter_new(dictionary, known, indices[codes < 0])
+        if codes.min(initial=0) < 0:
+            self._look_up(dictionary, known, indices[codes < 0])
             codes = known[indices]
         return codes
 
@@ -122,27 +115,26 @@ class Codes:
             raise Unfit(f"its keys are of type {' and '.join(sorted(it.__name__ for it in kinds | {kind or str}))}")
         self._kind = kind
 
-    def _look_up(self, dictionary: pa.Array) -> tuple[pa.Array, Ints, bool]:
-        keys = to_python(dictionary)
-        self._check(set(map(type, keys)))
-        get = self._of.get
-        known = np.fromiter((get(key, -1) for key in keys), np.intp, len(keys))
-        return dictionary, known, bool(known.min(initial=0) >= 0)
+    def _known_of(self, dictionary: pa.Array) -> Ints:
+        """Return the code of each item of a dictionary; -1 for items that no record had so far."""
+        last = self._last
+        if last is None or not (is_same(last[0], dictionary) or last[0].equals(dictionary)):
+            last = dictionary, np.full(len(dictionary), -1, np.intp)
+        self._last = dictionary, last[1]
+        return last[1]
 
-    def _enter_new(self, dictionary: pa.Array, known: Ints, indices: Ints) -> None:
-        """Enter the keys at indices of a dictionary, in the order of their first records."""
-        first = np.full(len(dictionary), len(indices), np.intp)
-        np.minimum.at(first, indices, np.arange(len(indices)))
-        new = np.flatnonzero(first < len(indices))
-        new = new[np.argsort(first[new], kind="stable")]
+    def _look_up(self, dictionary: pa.Array, known: Ints, indices: Ints) -> None:
+        """Look up the items at indices of a dictionary, in the order of their first records."""
+        new, first = np.unique(indices, return_index=True)
+        new = new[np.argsort(first, kind="stable")]
         keys = to_python(dictionary.take(pa.array(new)))
+        self._check(set(map(type, keys)))  # a null may hide in the dictionary
         self._enter(keys)
         known[new] = np.fromiter(map(self._of.__getitem__, keys), np.intp, len(keys))
-        self._last = dictionary, known, bool(known.min() >= 0)
 
     def _enter(self, keys: Iterable[Any]) -> None:
         for key in keys:
-            if key in self._of:  # twice in the dictionary
+            if key in self._of:
                 continue
             try:
                 if self._admit is not None:
@@ -151,15 +143,3 @@ class Codes:
                 raise Unfit("a key can't be admitted") from error
             self._of[key] = len(self.keys)
             self.keys.append(key)
-
-
-def _used(dictionary: pa.Array, indices: Ints) -> tuple[pa.Array, Ints]:
-    """Return a dictionary without items that no index names, if it is large, and the indices in it."""
-    if len(dictionary) <= len(indices):
-        return dictionary, indices
-    used = np.zeros(len(dictionary), np.bool_)
-    used[indices] = True
-    at = np.flatnonzero(used)
-    places = np.empty(len(dictionary), np.int32)
-    places[at] = np.arange(len(at), dtype=np.int32)
-    return dictionary.take(pa.array(at)), places[indices]

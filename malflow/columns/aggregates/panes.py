@@ -72,6 +72,7 @@ class PaneArrays(Mapping[int, Cells]):
         merges: how many panes a window has.
         admit: checks a new key; None if there is no need to.
         tracked: whether changes are tracked.
+        on_renumber: called when the keys have got other codes, so that cells that were kept are of no use.
 
     Attributes:
         outcomes: the results as columns; None if they are none.
@@ -89,7 +90,9 @@ class PaneArrays(Mapping[int, Cells]):
         merges: int,
         admit: Callable[[Any], object] | None,
         tracked: bool,
+        on_renumber: Callable[[], None],
     ) -> None:
+        self._on_renumber = on_renumber
         self.outcomes: Outcomes | None = outcomes_of(aggregators, slots)
         self._state = state
         self._tracked = tracked
@@ -170,7 +173,7 @@ class PaneArrays(Mapping[int, Cells]):
     def _make_room(self, panes: Sequence[int], codes: Ints) -> Ints:
         """Make a row for each pane, wide enough for all keys; return the codes of a batch, which may change."""
         new = [number for number in panes if number not in self._rows]
-        if len(self._codes) > self._width and self._rows:
+        if len(self._codes) > self._width and self._height:
             codes = self._drop_keys(codes)
         width = _wider(self._width, len(self._codes))
         height = self._height
@@ -197,6 +200,7 @@ class PaneArrays(Mapping[int, Cells]):
         if _LIVELY * len(used) > len(self._codes):
             return codes
         self._codes.keep(used)
+        self._on_renumber()
         after = np.zeros(len(is_used), np.intp)
         after[used] = np.arange(len(used))
         self._resize(self._width, self._height, used[used < self._width])

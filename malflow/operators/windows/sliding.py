@@ -77,8 +77,13 @@ class SlidingAggregate(WindowAggregate):
         """Return arrays that begin as a copy of the state."""
         arrays = super().begin_arrays()
         if arrays is not None:
-            self._forget_blocks()
+            self.forget_cells()
         return arrays
+
+    def forget_cells(self) -> None:
+        """Combine the closed panes again, since the cells of blocks are of no use any more."""
+        self._blocks.clear()
+        self._next = None
 
     def _merge_panes(self, one: Any, other: Any) -> Any:
         arrays = self._arrays.held
@@ -153,11 +158,7 @@ class SlidingAggregate(WindowAggregate):
     def resume(self) -> None:
         """Find the first open pane, and combine the closed ones again."""
         super().resume()
-        self._forget_blocks()
-
-    def _forget_blocks(self) -> None:
-        self._blocks.clear()
-        self._next = None
+        self.forget_cells()
 
     def _resume(self, panes: Panes) -> int:
         """Return the first open pane, and restore the combination of the closed ones."""

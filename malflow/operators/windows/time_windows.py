@@ -229,8 +229,18 @@ class WindowAggregate(PanedOperator):
         if self.reached.floors is not None or (self._windows.is_plain and self._has_closed(self.reached.epoch)):
             return None
         kernel, admit, tracked = self._kernel, self._admit, self.context.tracked
-        span = self._windows.span
-        return PaneArrays(self.state, kernel.aggregators, kernel.slots, merges=span, admit=admit, tracked=tracked)
+        return PaneArrays(
+            self.state,
+            kernel.aggregators,
+            kernel.slots,
+            merges=self._windows.span,
+            admit=admit,
+            tracked=tracked,
+            on_renumber=self.forget_cells,
+        )
+
+    def forget_cells(self) -> None:
+        """Forget cells of arrays that were kept: there are none."""
 
     def _add_columns(self, arrays: PaneArrays, batch: Batch) -> bool:
         from malflow.columns.aggregates.pane_times import check_times, numbers_in, pane_numbers, window_times  # noqa: PLC0415 - as above
