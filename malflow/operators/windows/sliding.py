@@ -81,7 +81,7 @@ class SlidingAggregate(WindowAggregate):
         return arrays
 
     def forget_cells(self) -> None:
-        """Combine the closed panes again, since the cells of blocks are of no use any more."""
+        """Combine the closed panes again, since the cells of blocks are no longer valid."""
         self._blocks.clear()
         self._next = None
 
