@@ -31,6 +31,7 @@ __all__ = [
     "is_same",
     "is_text",
     "numbers_of",
+    "only_read",
     "to_ipc",
     "to_python",
 ]
@@ -63,6 +64,13 @@ def checked_schema(asked_by: str, schema: Any) -> pa.Schema:
         if getattr(field.type, "unit", None) == "ns":
             raise GraphError(f"{asked_by} schema can't have '{field.name}' as {field.type}; pass the unit 'us'")
     return schema
+
+
+def only_read(schema: pa.Schema, fields: frozenset[str]) -> pa.Schema | None:
+    """Return a schema with the fields that a dataflow reads; None if these are all, or it lacks one."""
+    if not fields < set(schema.names):
+        return None
+    return pa.schema([field for field in schema if field.name in fields])
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from copy import copy
 from io import StringIO
 from math import isinf
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from malflow.columns.arrays import checked_schema, is_readable
+from malflow.columns.arrays import checked_schema, is_readable, only_read
 from malflow.columns.frame import Frame
 from malflow.errors import GraphError
 from malflow.words import short_repr
@@ -35,10 +36,20 @@ class CsvColumns:
 
     def __init__(self, asked_by: str, schema: pa.Schema) -> None:
         self.schema = checked_schema(asked_by, schema)
+        self._is_whole = True
         try:
             self._table(b"", schema.names, ",")
         except pa.ArrowNotImplementedError as error:
             raise GraphError(f"{asked_by} can't read CSV with this schema: {error}") from None
+
+    def reading(self, fields: frozenset[str]) -> CsvColumns:
+        """Return a converter of only these fields, if the schema has them; what others hold is not looked at."""
+        schema = only_read(self.schema, fields)
+        if schema is None:
+            return self
+        columns = copy(self)
+        columns.schema, columns._is_whole = schema, False  # noqa: SLF001 - of this class
+        return columns
 
     def of_text(self, data: bytes, names: Sequence[str], delimiter: str) -> Frame | None:
         """Return the rows of a text in UTF-8 in which no character is a quote; None if it must be split by `csv`.
@@ -98,7 +109,7 @@ class CsvColumns:
             if pa.types.is_temporal(field.type) and not is_readable(array):
                 raise ValueError(f"field '{field.name}' has a time outside the years 1 to 9999")
             columns.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
-        return Frame(pa.record_batch(columns, names=self.schema.names))
+        return Frame(pa.record_batch(columns, names=self.schema.names), is_whole=self._is_whole)
 
     def _table(self, data: bytes, names: Sequence[str], delimiter: str | None) -> pa.Table:
         reading = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))

@@ -171,3 +171,10 @@ def test_options(options: Any, problem: str | None) -> None:
         options, problem = {**options, "header": False}, "no field 's', which is in schema"
     with pytest.raises(GraphError, match=problem):
         CsvSource("x.csv", **options)
+
+
+def test_fields_that_nobody_reads_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('n,s,f\n1,a,x\n2,"b",y\n')
+    source = CsvSource(tmp_path / "a.csv", schema=SCHEMA).reading(frozenset({"n"}))
+    (values, _) = source.build_part(source.list_parts()[0], None).poll_batch(5)
+    assert [f"{row}" for row in values] == ["{'n': 1, ...}", "{'n': 2, ...}"]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from malflow import DataMessage, GraphError, SingleThreadRuntime, StreamProvider
+from malflow import DataMessage, GraphError, SingleThreadRuntime, StreamProvider, agg
 from malflow.columns import Frame
 from malflow.connectors.codecs import JsonColumns
 from malflow.connectors.files.json_source import _ColumnsParser
@@ -292,3 +292,34 @@ def test_dead_letters_of_lines_are_read_again(tmp_path: Path) -> None:
 def test_options_that_do_not_go_with_a_schema(options: Any) -> None:
     with pytest.raises(GraphError, match="schema="):
         JsonLinesSource("x", schema=SCHEMA, **options)
+
+
+def test_fields_that_nobody_reads_are_not_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 1, "small": 1}\n{"n": 2, "small": 1000}\n{"n": "x"}\n')
+    source = JsonLinesSource(path, schema=SCHEMA, on_error="skip")
+    narrow = source.reading(frozenset({"n", "s"}))
+    (values, _) = narrow.build_part(f"{path}", None).poll_batch(2)
+    assert isinstance(values, Frame)
+    assert values.column("small") is None
+    assert f"{values[1]}" == "{'n': 2, 's': None, ...}"
+    assert source.reading(frozenset({"n", "nowhere"})).build_part(f"{path}", None).poll_batch(1)[0][0].keys() == {
+        *SCHEMA.names
+    }
+    reader = narrow.build_part(f"{path}", None)
+    while not reader.is_finished():
+        reader.poll_batch(9)
+    assert source.skipped == {f"{path}": 1}
+
+
+def test_dataflows_of_fields_read_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 1, "s": "a", "small": 1000}\n{"n": 2, "s": "a"}\n')
+    vec: VecSink[Any, Any, Any] = VecSink()
+
+    def build(provider: StreamProvider) -> None:
+        lines = provider.new_stream().source("lines", JsonLinesSource(path, schema=SCHEMA))
+        lines.key_distribute("word", "s").aggregate("sum", agg.sum("n")).sink("out", vec)
+
+    SingleThreadRuntime(build, parallelism=2).execute()
+    assert vec.values[-1] == 3

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from malflow.columns import Frame
-from malflow.columns.arrays import braced_lines, checked_schema, is_readable
+from malflow.columns.arrays import braced_lines, checked_schema, is_readable, only_read
 from malflow.connectors.codecs.contract import Decoder
 from malflow.errors import GraphError
 from malflow.words import plural
@@ -46,11 +46,24 @@ class JsonColumns(Decoder[dict[str, Any]]):
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = checked_schema("JsonColumns", schema)
-        for field in schema:
+        for field in checked_schema("JsonColumns", schema):
             _check_type(field)
+        self._set(schema, is_whole=True)
+
+    def _set(self, schema: pa.Schema, *, is_whole: bool) -> None:
+        self._schema = schema
+        self._is_whole = is_whole
         self._required = [field.name for field in schema if not field.nullable]
         self._times = [field.name for field in schema if pa.types.is_temporal(field.type)]
+
+    def reading(self, fields: frozenset[str]) -> JsonColumns:
+        """Return a decoder of only these fields, if the schema has them; what others hold is not looked at."""
+        schema = only_read(self._schema, fields)
+        if schema is None:
+            return self
+        decoder = JsonColumns.__new__(JsonColumns)
+        decoder._set(schema, is_whole=False)  # noqa: SLF001 - of this class
+        return decoder
 
     def decode(self, raw: bytes) -> dict[str, Any]:
         """Return the fields of one record.
@@ -58,7 +71,7 @@ class JsonColumns(Decoder[dict[str, Any]]):
         Raises:
             ValueError: if it is not one JSON object, or does not fit the schema.
         """
-        row: dict[str, Any] = Frame(self._parsed(_cleaned(raw), 1))[0]
+        row: dict[str, Any] = self._frame(self._parsed(_cleaned(raw), 1))[0]
         return row
 
     def decode_column(self, raws: Sequence[bytes]) -> Sequence[dict[str, Any]]:
@@ -72,17 +85,20 @@ class JsonColumns(Decoder[dict[str, Any]]):
         if len(raws) <= _MOST:
             data = b"\n".join(raws)
             if len(data) <= _BYTES and _objects(data) == len(raws):
-                return Frame(self._parsed(data, len(raws)))
+                return self._frame(self._parsed(data, len(raws)))
         parts = [self._parsed(b"\n".join(part), len(part)) for part in _in_parts(list(map(_cleaned, raws)))]
-        return Frame(_joined(parts))
+        return self._frame(_joined(parts))
 
     def decode_lines(self, data: bytes) -> Sequence[dict[str, Any]]:
         """Return the records in lines that are not blank, as a `Frame`; see `decode_column`."""
         body = data.removesuffix(b"\n")
         count = _objects(body) if len(body) <= _BYTES else None
         if count is not None and count <= _MOST:
-            return Frame(self._parsed(body, count))
+            return self._frame(self._parsed(body, count))
         return self.decode_column(list(filter(None, (line.strip(_SPACE) for line in body.split(b"\n")))))
+
+    def _frame(self, batch: pa.RecordBatch) -> Frame:
+        return Frame(batch, is_whole=self._is_whole)
 
     def _parsed(self, data: bytes, count: int) -> pa.RecordBatch:
         """Return objects in lines, as many as expected, as columns.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, Self
 
 from malflow.checks import check_flag, checked_names
 from malflow.connectors.files.csv_dialect import Dialect, fault_in_fields
@@ -138,6 +139,13 @@ class CsvSource(FileSource[Any]):
         if self._types is None or self._partitions.follow_folders:
             return None
         return self._types.missing(fields, self._partitions.names)
+
+    def reading(self, fields: frozenset[str]) -> Self:
+        """Return a source that converts only these fields, if it has a schema with them."""
+        source = copy(self)
+        source._tally = self._tally  # noqa: SLF001 - `skipped` of the user's object counts
+        source._columns = None if self._columns is None else self._columns.reading(fields)  # noqa: SLF001 - of this class
+        return source
 
     def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
         if self._columns is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 from malflow.callables import is_struct
 from malflow.connectors.files.lines import ByteBuffer, LineBuffer
@@ -104,6 +105,13 @@ class JsonLinesSource(FileSource[Any]):
             discover_every=discover_every,
             partitions=partitions,
         )
+
+    def reading(self, fields: frozenset[str]) -> Self:
+        """Return a source that converts only these fields, if it has a schema with them."""
+        source = copy(self)
+        source._tally = self._tally  # noqa: SLF001 - `skipped` of the user's object counts
+        source._columns = None if self._columns is None else self._columns.reading(fields)  # noqa: SLF001 - of this class
+        return source
 
     def _new_parser(self, more: FolderValues) -> RecordParser[Any]:
         return _JsonParser(self._types, more) if self._columns is None else _ColumnsParser(self._columns)
