@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "KeepingSink",
+    "KeepingSinkImpl",
     "ResumableSinkImpl",
     "StatefulSink",
     "StatefulSinkImpl",
@@ -121,7 +121,7 @@ class ResumableSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T, S]):
         """
 
 
-class KeepingSink(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
+class KeepingSinkImpl(StatelessSinkImpl[K, V, T], Generic[K, V, T]):
     """A sink that keeps batches for later, and does not read them when they come."""
 
     @abstractmethod

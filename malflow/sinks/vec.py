@@ -10,7 +10,7 @@ from malflow.errors import MalflowError
 from malflow.message import DataMessage, NoKey
 from malflow.records.column import listed
 from malflow.records.columnar import is_columnar, made
-from malflow.sinks.contract import KeepingSink
+from malflow.sinks.contract import KeepingSinkImpl
 from malflow.type_parameters import K, T, V
 from malflow.words import short_repr
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["VecSink"]
 
 
-class VecSink(KeepingSink[K, V, T], Generic[K, V, T]):
+class VecSink(KeepingSinkImpl[K, V, T], Generic[K, V, T]):
     """Collect `DataMessage` objects in the order of arrival, across runs, for tests and notebooks.
 
     Values that come as columns become Python objects when they are read, unless they are read by `frames`.

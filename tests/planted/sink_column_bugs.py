@@ -35,7 +35,7 @@ SINK_COLUMN_BUGS = [
         "what collects records for the driver makes rows of columns",
         "the driver asks for lists",
         _PROXIES,
-        "class SinkProxy(KeepingSink[Any, Any, Any]):",
+        "class SinkProxy(KeepingSinkImpl[Any, Any, Any]):",
         "class SinkProxy(StatelessSinkImpl[Any, Any, Any]):",
         (f"{_TESTS}::test_records_for_the_driver_stay_columns",),
     ),

@@ -16,7 +16,7 @@ from malflow.operators.failures.surviving import record_of
 from malflow.operators.hosting.parts import PartOperator
 from malflow.records.batch import Batch
 from malflow.records.columnar import is_columnar
-from malflow.sinks.contract import KeepingSink, StatefulSink, StatelessSink, is_resumable, offered
+from malflow.sinks.contract import KeepingSinkImpl, StatefulSink, StatelessSink, is_resumable, offered
 
 __all__ = ["SinkWriter", "StatefulSinkWriter", "StatelessSinkWriter", "open_sink"]
 
@@ -262,7 +262,7 @@ def _call_sink(sink: Any, batch: Batch) -> None:
 
 def _has_written_columns(sink: Any, batch: Batch) -> bool:
     """Write a batch whose values are columns, if the sink takes them; return whether it does."""
-    keep = offered(sink, "keep") if isinstance(sink, KeepingSink) else None
+    keep = offered(sink, "keep") if isinstance(sink, KeepingSinkImpl) else None
     if keep is not None:
         keep(batch.keys, batch.values, batch.timestamps)
         return True

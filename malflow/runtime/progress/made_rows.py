@@ -16,16 +16,15 @@ _LOOKS = 16
 """The number of ticks between two looks."""
 
 _MANY = 100_000
-"""The rows from which it is told. A tenth is made in a moment, ten times as many after most jobs have ended."""
-
+"""The least number of rows to report. A tenth is made in a moment, ten times as many after most jobs have ended."""
 
 _SHARE = 3
-"""An operator that makes one in so many rows is told of. Counts of rows are older than those of records: half of the
-rows may not be reported yet."""
+"""An operator is reported if it makes one in so many rows. Its count is older than the number of records: half of the
+rows may be missing from it."""
 
 
 class MadeRowsWatch:
-    """Tells once which operator makes objects of most records, and what would avoid it.
+    """Reports once which operator makes objects of most records, and how to avoid it.
 
     Args:
         program: the program.
@@ -33,11 +32,11 @@ class MadeRowsWatch:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._is_told = False
+        self._is_reported = False
 
     def note(self, ticks: Ticks) -> None:
         """Look at the counts, every 16 ticks."""
-        if self._is_told or ticks.number % _LOOKS:
+        if self._is_reported or ticks.number % _LOOKS:
             return
         nodes = [vertex.node for vertex in self._program.vertices]
         made = {node.name: ticks.sums.of(node.name).made for node in nodes if not node.starts_stage}
@@ -46,7 +45,7 @@ class MadeRowsWatch:
             return
         read = sum(ticks.sums.counts[node.name] for node in nodes if isinstance(node, SourceNode))
         if _SHARE * made[name] > read:
-            self._is_told = True
+            self._is_reported = True
             _log.info(
                 "operator '%s' has made Python objects of %s rows that came as columns; the name of a field in place "
                 "of a function, .filter_batches() or .map_batches() avoids it",

@@ -18,7 +18,7 @@ from malflow.operators.hosting.sink import SinkWriter
 from malflow.records.batch import Batch, concat
 from malflow.records.columnar import estimated_bytes, is_columnar
 from malflow.runtime.transport.chunks import MOST_BYTES, Chunk
-from malflow.sinks.contract import KeepingSink, StatelessSink, StatelessSinkImpl, offered
+from malflow.sinks.contract import KeepingSinkImpl, StatelessSink, StatelessSinkImpl, offered
 from malflow.sinks.distributed import is_distributed
 
 __all__ = [
@@ -39,7 +39,7 @@ _PIECE_COLUMNS = 65_536
 """The same of records as columns. They are encoded together, whatever their number."""
 
 
-class SinkProxy(KeepingSink[Any, Any, Any]):
+class SinkProxy(KeepingSinkImpl[Any, Any, Any]):
     """Stands in for a sink on the driver, and collects its records.
 
     Args:
@@ -75,7 +75,7 @@ class SinkProxy(KeepingSink[Any, Any, Any]):
         return batches
 
 
-class PieceEncoder(KeepingSink[Any, Any, Any]):
+class PieceEncoder(KeepingSinkImpl[Any, Any, Any]):
     """Encodes the records of a distributed sink into pieces.
 
     Args:
