@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,6 +59,60 @@ def test_keys_and_times_as_columns(debug: bool) -> None:
     expected = [("Ulm", 1, 0), ("Bonn", None, 1), ("Ulm", 3, 2)]
     assert found == [(town, {"town": town, "n": n, "time": at}, at) for town, n, at in expected]
     assert {"town": "Bonn", "n": None, "key": "Bonn", "time": 1} in [row for batch in seen for row in batch]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (lambda msg: msg.value["n"] or "none", r"column 'key' has 'none', of type str, after 1, of type int"),
+        (lambda msg: (msg.value["town"], 1), r"column 'key' can't have \('Ulm', 1\), of type tuple"),
+    ],
+)
+def test_keys_that_can_not_be_a_column(key: Any, words: str) -> None:
+    def build(rows: Any) -> Any:
+        return rows.key_local("key", key).to_columns("flat").map_batches("it", lambda it: it, with_key="key")
+
+    with pytest.raises(OperatorError, match=rf"operator 'it' failed at key .*{words}"):
+        values_of(ROWS, build, debug=True)
+
+
+def test_a_column_with_the_name_of_the_keys() -> None:
+    def build(rows: Any) -> Any:
+        return rows.key_local("key", "town").filter_batches("it", lambda it: it, with_key="town", on_error="skip")
+
+    with pytest.raises(OperatorError, match=r"'it' failed at .*with_key='town' is the name of a column that there is"):
+        values_of(ROWS, build)
+
+
+WITHOUT = """
+import sys
+sys.modules[{name!r}] = None
+from malflow import SingleThreadRuntime
+from malflow.errors import MissingDependency
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+
+def build(provider):
+    rows = provider.new_stream().source("rows", SingleIteratorSource([{{"n": 1}}])).select_columns("some", m="n")
+    rows.sink("out", sink)
+    for add in (rows.map_batches, rows.filter_batches, lambda name, function: rows.to_columns(name)):
+        try:
+            add("it", len)
+        except MissingDependency as error:
+            print(error)
+
+sink = VecSink()
+SingleThreadRuntime(build).execute()
+print(sink.values)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pyarrow", "numpy"])
+def test_without_the_library_the_error_says_what_to_install(name: str) -> None:
+    command = [sys.executable, "-c", WITHOUT.format(name=name)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert told == ["columns need pyarrow and numpy; pip install 'malflow[columns]'"] * 3 + ["[{'m': 1}]"]
 
 
 def test_no_row_is_made() -> None:

@@ -176,6 +176,7 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
         """
         from malflow.operators.batches import ToColumns  # noqa: PLC0415 - as above
 
+        _need_columns()
         for option, column in (("key", key), ("timestamp", timestamp)):
             check_name(partial(malformed, name), option, column, "the name of a column", optional=True)
         if key is not None and key == timestamp:
@@ -190,8 +191,7 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
         Raises:
             MissingDependency: if they can't.
         """
-        import malflow.columns  # noqa: F401, PLC0415 - to raise the error early
-
+        _need_columns()
         if frame is not None:
             check_function(partial(malformed, name), "frame", frame, arguments="batch")
         for option, column in (("with_key", with_key), ("with_time", with_time)):
@@ -217,6 +217,15 @@ class ColumnOperators(StreamHandle[K, V_co, T]):
             needs_columns=True,
         )
         return self._at(self._append(node))
+
+
+def _need_columns() -> None:
+    """Import the library of columns, so that it is missed before the dataflow runs.
+
+    Raises:
+        MissingDependency: if it is not installed.
+    """
+    import malflow.columns  # noqa: F401, PLC0415 - only the extra has it
 
 
 def _checked_schema(name: str, schema: Any) -> Any:
