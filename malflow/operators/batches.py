@@ -5,6 +5,7 @@ They import `malflow.columns` when they are made or meet columns: `import malflo
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from malflow.operators.failures.surviving import record_of, rows_parked, settled
 from malflow.records.batch import Batch, concat
 from malflow.records.columnar import is_columnar
 from malflow.records.rows import Rows
-from malflow.words import plural
+from malflow.words import did_you_mean, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +178,7 @@ class _CallsBatches(_TakesBatches):
             return self.error(f"{broken}", record_of(batch, broken.start))
         except failures() as worse:
             return self._fault(batch, worse)
+        _note_missing_column(found, given.schema.names)
         if len(batch) > 1:
             found.add_note(f"it is row {at} of a batch of {len(batch):,}")
         return self.fail_at(found, batch, at, self.callback)
@@ -243,6 +245,21 @@ class _CallsBatches(_TakesBatches):
             raise self._fault(batch, error) from error
         finally:
             guard.begin_record()
+
+
+_QUOTED = re.compile('"([^"]*)"')
+"""The name of a column in an error of Arrow or polars."""
+
+
+def _note_missing_column(error: BaseException, names: Sequence[str]) -> None:
+    """Add a note to an error about a column that a batch lacks: the names that it has."""
+    if not isinstance(error, KeyError) and type(error).__name__ != "ColumnNotFoundError":
+        return
+    text = str(error.args[0]) if error.args else ""
+    quoted = _QUOTED.search(text)
+    name = text if quoted is None else quoted[1]
+    if name not in names:
+        error.add_note(f"the batch has no column {name!r}{did_you_mean(name, names)}")
 
 
 _NO_COLUMNS = (

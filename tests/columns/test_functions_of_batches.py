@@ -146,6 +146,11 @@ def test_unknown_field(prepare: Any) -> None:
         values_of(ROWS, lambda rows: prepare(rows).select_columns("few", "twon"))
 
 
+def test_a_column_that_a_function_misspells() -> None:
+    with pytest.raises(OperatorError, match=r"'it' failed .*KeyError.*batch has no column 'twon'; did you mean 'town'"):
+        values_of(ROWS, lambda rows: rows.map_batches("it", lambda batch: batch["twon"]))
+
+
 MISTAKES = [
     (lambda rows: rows.map_batches("it", 5), "function must be a plain function; got 5"),
     (lambda rows: rows.map_batches("it", lambda: 1), r"calls function\(batch\), but .* takes other arguments"),

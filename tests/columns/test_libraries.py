@@ -71,6 +71,14 @@ def test_flags_of_libraries(frame: Any, function: Any, debug: bool) -> None:
     assert [(value, at) for _, value, at in found] == [({"town": "Ulm", "n": 3}, 2)]
 
 
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame])
+def test_a_column_that_is_misspelt(frame: Any) -> None:
+    with pytest.raises(
+        OperatorError, match=r"operator 'it' failed .*the batch has no column 'twon'; did you mean 'town'"
+    ):
+        values_of(ROWS, lambda rows: rows.map_batches("it", lambda it: it["twon"], frame=frame))
+
+
 def test_a_lazy_frame_is_refused() -> None:
     with pytest.raises(OperatorError, match=r"which is not a frame of columns; call .collect\(\)"):
         values_of(ROWS, lambda rows: rows.map_batches("it", lambda frame: frame.lazy(), frame=pl.DataFrame))
