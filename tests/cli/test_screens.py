@@ -63,6 +63,13 @@ def test_screen_with_all_that_is_known() -> None:
     assert cause == "! part 'c.txt' of 'lines' gave its last record 9 min ago.  (w: why)"
 
 
+def test_rows_that_an_operator_makes() -> None:
+    split = replace(PROGRESS.operators["split"], rows_made=12_000)
+    made = replace(PROGRESS, operators={**PROGRESS.operators, "split": split})
+    lines = [line for line in screen_of(document(made)) if line.startswith(("operator", "split", "count"))]
+    assert [line.split("  ")[-1].strip() for line in lines] == ["rows made", "12,000", "-"]
+
+
 def test_workers_with_their_parts() -> None:
     parts = {"lines": {"a.csv": PartProgress(0, 9, 5.0), "b.csv": PartProgress(1, 9000, 2000.0), "c": PartProgress(0)}}
     workers = (

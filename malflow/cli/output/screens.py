@@ -31,7 +31,7 @@ RATES: Final = 60
 _MOST_WORKERS: Final = 8
 """The most workers that are listed with their parts; the others are counted."""
 
-_COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
+_COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag", ">rows made"]
 _NAME: Final = 32
 """The columns for an operator's name: room for most names. Fewer cut names sooner, more push out columns of a narrow
 terminal."""
@@ -122,10 +122,13 @@ def _table(progress: Mapping[str, Any], about: About) -> list[str]:
             _number(it["late"]),
             _number(it["failed"]),
             _number(it["lag"]),
+            _number(it["rows_made"] or None),
         ]
         for it in progress["operators"]
     ]
     columns = list(range(len(_COLUMNS)))
+    if all(row[-1] == "-" for row in rows):  # nothing came as columns, or all of it stayed so
+        columns.pop()
     for name in reversed(_BY_USE):
         lines = _lines(columns, rows)
         if max(map(len, lines)) <= about.width:
