@@ -197,6 +197,19 @@ def test_a_question_does_not_count_as_a_delta() -> None:
         twins.compare()
 
 
+@pytest.mark.parametrize("operator", [0, 2])
+def test_a_question_makes_objects_of_its_keys_only(operator: int) -> None:
+    asked: Any = _operators()[operator]
+    asked.process(_batch(range(1000), [f"{at}" for at in range(1000)], [5] * 1000))
+    found = asked.look(["7", "nothing"], 0)
+    assert len(found) == 1
+    assert "7" in repr(found)
+    assert len(asked.look(None, 3)) == 3
+    assert len(asked.state) == 0  # nothing was written back
+    asked.sync_state()
+    assert len(asked.state) == 1000
+
+
 @pytest.mark.parametrize("windows", [tumbling(10), sliding(30, 10), sliding(20, 30)])
 def test_keys_that_no_window_has_are_forgotten(windows: Any) -> None:
     twins = _windowed(agg.sum("x"), agg.last("x"), windows=windows)
