@@ -198,7 +198,7 @@ _WINDOWS = [
     Bug(
         "the horizon is that of the open windows",
         "an epoch is passed over that closes a window of the same batch",
-        "operators/windows/time_windows.py",
+        "operators/windows/window_operator.py",
         "        return horizon(panes, epoch)",
         "        return panes.last(min(self.state.panes, default=panes.number(epoch) + 1))",
         (f"{LAWS}::test_an_epoch_closes_a_window_that_was_opened_in_its_batch",),
