@@ -178,29 +178,29 @@ def fields_of_value(value: Any, at: int = 0) -> dict[str, Any]:
     return held if isinstance(held, dict) and held else {_VALUE: value}
 
 
-def frame_like(rows: Sequence[Any], like: Frame | None) -> Frame:
+def frame_like(rows: Sequence[Any], like: tuple[pa.Schema, Any] | None) -> Frame:
     """Return rows that were made of columns as columns again.
 
     Args:
         rows: the rows.
-        like: a frame with the same columns; None to find their types in the rows.
+        like: the schema and the rows of a frame with the same columns; None to find their types in the rows.
 
     Raises:
         UnfitItem: if a row does not fit.
     """
-    schema = None if like is None else like.schema
-    if like is None or schema is None:
+    if like is None:
         return FlatRows(None, None, None).frame_of(Batch(None, rows, range(len(rows))))
+    schema, kind = like
     columns = []
     for place, field in enumerate(schema):
         items = []
         for at, row in enumerate(rows):
             try:
-                items.append(_item(row, like.row, field.name, place))
+                items.append(_item(row, kind, field.name, place))
             except (LookupError, AttributeError, TypeError) as error:
                 raise UnfitItem(f"the value has no field '{field.name}': {error_text(error)}", at) from error
         columns.append(array_of(items, field.name, field.type))
-    return Frame(pa.record_batch(columns, names=schema.names), like.row)
+    return Frame(pa.record_batch(columns, names=schema.names), kind)
 
 
 def _item(row: Any, kind: Any, name: str, place: int) -> Any:

@@ -67,7 +67,7 @@ class _CallsBatches(_TakesBatches):
         super().__init__(context, callback)
         self._form = form_of(frame)
         self._with_key, self._with_time = with_key, with_time
-        self._like: Any = None  # the last frame; rows of letters become columns like its own
+        self._like: tuple[Any, Any] | None = None  # the schema and the rows of the last frame, for rows of letters
         self._laws: RowsAlone | None = None
         self._calls = 0
 
@@ -129,7 +129,8 @@ class _CallsBatches(_TakesBatches):
         values = batch.values
         if not is_columnar(values) or values.batch is None or values.is_composed:
             raise self.error(_NO_COLUMNS, record_of(batch, 0))
-        self._like = values[:0]
+        frame: Any = values
+        self._like = frame.schema, frame.row
         try:
             return given(batch, values.batch, self._with_key, self._with_time)
         except (TypeError, ValueError) as error:
