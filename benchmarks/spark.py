@@ -42,12 +42,21 @@ BATCH, BATCH_OF_MANY_KEYS = 1_000_000, 100_000
 
 WINDOWS = {
     "malflow": "malflow, windows",
+    "malflow, columns": "malflow, windows, columns",
+    "malflow, columns, floats": "malflow, windows, columns, floats",
     "window()": "window()",
     "applyInPandasWithState": "applyInPandasWithState, windows",
 }
 """The ways to sum in windows."""
 
-OWN = ("malflow", "malflow, windows", "malflow in long ticks", "trickle", "empty", "empty in Python")
+OWN = (
+    "malflow",
+    *[it for it in WINDOWS.values() if it.startswith("malflow")],
+    "malflow in long ticks",
+    "trickle",
+    "empty",
+    "empty in Python",
+)
 """Workloads in a session that malflow makes."""
 
 TARGETS = {(1_000, peer): 20.0 for peer in IN_SPARK} | {(100_000, peer): 100.0 for peer in IN_SPARK}
@@ -155,6 +164,12 @@ def _measure(case: Case, warm_up: float, seconds: float) -> Any:
             return spark_peers.measure_empty(session, case.workers, warm_up, seconds, in_python=in_python)
         if case.peer == WINDOWS["malflow"]:
             return asdict(spark_flow.measure_windows(session, case.keys, case.workers, warm_up, seconds))
+        if case.peer.startswith("malflow, windows"):
+            floats = case.peer.endswith("floats")
+            measured = spark_flow.measure_column_windows(
+                session, case.keys, case.workers, warm_up, seconds, floats=floats
+            )
+            return asdict(measured)
         if case.peer.startswith("malflow"):
             trigger = LONG_TICK if "long" in case.peer else 0.0
             measured = spark_flow.measure_sum(session, case.keys, case.workers, warm_up, seconds, trigger=trigger)

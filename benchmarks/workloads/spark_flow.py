@@ -20,12 +20,15 @@ from workloads.measured import Measured, cpu_seconds, scattered
 
 __all__ = [
     "FEWEST_TICKS",
+    "ColumnNumbers",
+    "ColumnNumbersPartition",
     "Forget",
     "Numbers",
     "NumbersPartition",
     "add",
     "from_start_to_start",
     "key_of",
+    "measure_column_windows",
     "measure_dataflow",
     "measure_sum",
     "measure_trickle",
@@ -94,6 +97,50 @@ class NumbersPartition(StatefulSourcePartition[int, int, int]):
         return self._position
 
 
+class ColumnNumbers(Numbers):
+    """The same numbers as columns: a key, a value that is an integer or a float, and a time in milliseconds."""
+
+    def __init__(self, keys: int, workers: int, *, floats: bool) -> None:
+        super().__init__(keys, workers)
+        self._floats = floats
+
+    def build_part(self, part: int, state: int | None) -> ColumnNumbersPartition:
+        """Go on at a position; parts begin at different places."""
+        position = part * self._keys // 7 if state is None else state
+        return ColumnNumbersPartition(scattered(self._keys), position, self._workers, floats=self._floats)
+
+
+class ColumnNumbersPartition(NumbersPartition):
+    """Slices of a list, as frames."""
+
+    def __init__(self, numbers: list[int], position: int, workers: int, *, floats: bool) -> None:
+        import numpy as np  # noqa: PLC0415 - only columns need it
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        times = 1 + _REPEATED // len(numbers)  # so that a slice of a short list is not short
+        super().__init__(numbers * times, position)
+        self._workers = workers
+        keys = pa.array(self._numbers, pa.int64())
+        self._columns = [keys, keys.cast(pa.float64()) if floats else keys]
+        self._made = pa, np
+
+    def poll_batch(self, limit: int) -> tuple[Any, Sequence[int]]:
+        """Return the next slice; a shorter one where the list restarts."""
+        from malflow.columns import Frame  # noqa: PLC0415 - only columns need it
+
+        pa, np = self._made
+        start = self._position % len(self._numbers)
+        keys, values = (column.slice(start, limit) for column in self._columns)
+        numbers = range(self._position, self._position + len(keys))
+        self._position = numbers.stop
+        at = pa.array(np.arange(numbers.start, numbers.stop) * self._workers)
+        return Frame(pa.record_batch([keys, values, at], names=["key", "value", "at"])), numbers
+
+
+_REPEATED = 1 << 19
+"""The least length of a list of columns: a poll takes up to 65,536."""
+
+
 class Forget(StatelessSinkImpl[Any, Any, Any]):
     """A sink that costs nothing; on the executors, where there is one for each process."""
 
@@ -101,6 +148,9 @@ class Forget(StatelessSinkImpl[Any, Any, Any]):
         """Do nothing."""
 
     def sink_batch(self, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[Any]) -> None:
+        """Do nothing."""
+
+    def sink_columns(self, keys: Any, batch: Any, timestamps: Any) -> None:
         """Do nothing."""
 
 
@@ -133,6 +183,14 @@ def measure_sum(
 def measure_windows(session: Any, keys: int, workers: int, warm_up: float, seconds: float) -> Measured:
     """Run sums in windows with a snapshot each second, and measure a window of whole ticks."""
     return measure_dataflow(_window_sums(keys, workers), session, keys, workers, warm_up, seconds)
+
+
+def measure_column_windows(
+    session: Any, keys: int, workers: int, warm_up: float, seconds: float, *, floats: bool
+) -> Measured:
+    """Do the same with columns, of integers or floats."""
+    build = _column_window_sums(keys, workers, floats=floats)
+    return measure_dataflow(build, session, keys, workers, warm_up, seconds)
 
 
 def measure_dataflow(
@@ -206,6 +264,18 @@ def _window_sums(keys: int, workers: int) -> Any:
         on_time, late = timed.generate_epochs("epochs", limit_out_of_orderness(3_000), every=1_000)
         late.filter("none", lambda _: False)
         sums = on_time.key_distribute("key", key_of).window(tumbling(60_000)).aggregate("sum", agg.sum(of=int))
+        sums.sink("forget", StatelessSink(Forget()))
+
+    return build_dataflow
+
+
+def _column_window_sums(keys: int, workers: int, *, floats: bool) -> Any:
+    def build_dataflow(provider: StreamProvider) -> None:
+        source = StatefulSource(ColumnNumbers(keys, workers, floats=floats))
+        numbers = provider.new_stream().source("numbers", source)
+        timed = numbers.event_time("at", "at", out_of_orderness=3_000, every=1_000)
+        windows = timed.key_distribute("key", "key").window(tumbling(60_000))
+        sums = windows.aggregate("sum", agg.sum("value") if floats else agg.sum("value", of=int))
         sums.sink("forget", StatelessSink(Forget()))
 
     return build_dataflow
