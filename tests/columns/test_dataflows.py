@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from tests.columns.drawn_flows import Flow, Source, flows, outcome, scripts, zoneless
 from tests.kit.backends import in_memory, kept
 
+_IN_ANY_ORDER = {"count", "count of a field", "sum", "sum of int", "min", "max", "max of texts", "mean", "distinct"}
+"""Aggregators whose results do not depend on the order between the records of several workers."""
+
 
 @given(flows(), scripts(), st.sampled_from([1, 1, 3]), st.booleans(), st.integers(0, 7).map(lambda it: it == 0))
 def test_columns_give_what_records_give(
     flow: Flow, drawn: tuple[Any, bool], workers: int, shared: bool, debug: bool
 ) -> None:
     script, zoned = drawn
+    if not _IN_ANY_ORDER.issuperset(flow.aggregators) or flow.key == "x":  # -0.0 and 0.0 are one key
+        workers = 1
     columns, dicts, objects = (
         outcome(flow, Source(script, form, zoned=zoned, shared=shared), workers=workers, debug=debug)
         for form in ("columns", "dicts", "objects")
@@ -48,6 +53,8 @@ def test_snapshots_are_those_of_records(
 ) -> None:
     """Stop in the middle, and go on in the other form or with another number of workers."""
     script, zoned = drawn
+    if not _IN_ANY_ORDER.issuperset(flow.aggregators) or flow.key == "x":
+        workers = (1, 1)
     half = {part: them[:polls] for part, them in script.items()}
     found, expected = (_in_two_runs(flow, half, script, zoned, them, workers) for them in (forms, ("dicts", "dicts")))
     if any(isinstance(it, str) for it in expected):

@@ -59,16 +59,19 @@ def records_of(script: list[list[int]]) -> dict[int, list[Any]]:
     }
 
 
-def run_through(build: Any, plan: list[str], workers: list[int]) -> None:
-    """Run to the end of all input, with changes between ticks."""
+def run_through(build: Any, plan: list[str], workers: list[int], *, ends: int = 0) -> None:
+    """Run to the end of all input, with changes between ticks; restart wherever a part may go on after an end."""
     store, program = Store(), compiled(build)
     run = store.restore(program, workers[0])
     for turn, change in enumerate(plan, 1):
         if not run.is_finished:
             run.tick()
         run = _change(run, change, store, program, workers[turn % len(workers)])
-    while not run.is_finished:
-        run.tick()
+    for turn in range(ends + 1):
+        while not run.is_finished:
+            run.tick()
+        if turn < ends:
+            run = _change(run, "restart", store, program, workers[turn % len(workers)])
     finish(run)
 
 
@@ -156,5 +159,5 @@ def test_parts_that_finish_and_grow(
         keyed = on_time.key_distribute("key", lambda msg: msg.value[0])
         keyed.window(shape.windows).aggregate("windows", numbers()).sink("results", results)
 
-    run_through(build, [*plan, *["restart"] * 5 * (len(ends) + 1)], workers)
+    run_through(build, plan, workers, ends=len(ends))
     check(records, shape, late, results)
