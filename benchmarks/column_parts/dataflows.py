@@ -44,6 +44,8 @@ def program(name: str, peer: str, path: str, table: Any) -> Callable[[], object]
             trades = _derived(trades, by_functions=by_functions)
         elif name != "read":
             trades = _aggregated(name, trades, by_functions=by_functions)
+            if peer == "columns":
+                trades = trades.to_columns("rows", key="symbol")
         trades.sink("out", StatelessSink(Count()))
 
     if name == "derive" and peer == "fields":

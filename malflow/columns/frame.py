@@ -48,11 +48,6 @@ class Frame(Columnar[Any]):
 
     joins_uneven = True
 
-    @property
-    def has_arrays(self) -> bool:  # type: ignore[override] # a frame does until its rows are made
-        """Whether the rows have not been made."""
-        return self._batch is not None
-
     def __init__(self, batch: pa.RecordBatch, row: Any = dict, *, is_whole: bool = True) -> None:
         names = batch.schema.names
         if len(set(names)) < len(names):
@@ -69,7 +64,7 @@ class Frame(Columnar[Any]):
         self.is_whole = is_whole
 
     @property
-    def stays_columns(self) -> bool:  # type: ignore[override] # until the rows are made
+    def has_arrays(self) -> bool:  # type: ignore[override] # a frame does until its rows are made
         """Whether the rows have not been made."""
         return self._batch is not None
 

@@ -132,7 +132,7 @@ class Arrays(Generic[A]):
         """
         if self._ended or not len(batch):
             return None
-        if not is_columnar(batch.values) or not batch.values.has_arrays:
+        if not batch.has_arrays:
             if self.held is not None:
                 self.end("records have come that are no columns")
             return None

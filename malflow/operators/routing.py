@@ -160,7 +160,7 @@ class Router:
         """Return each worker's records with all epochs, without workers that receive nothing."""
         if self._alone:
             return ((self._workers[0], batch),)
-        if is_column(batch.keys) and batch.stays_columns:
+        if is_column(batch.keys) and batch.has_arrays:
             return self._route_columns(batch)
         chosen = self._chosen(batch)
         if batch.keys is not None:
@@ -369,7 +369,7 @@ class Merge(Operator):
             return self._frontiers.pass_unchanged(alone, edges[alone])
         if any(batch.epochs for batches in edges for batch in batches):
             full = [batch for batches in edges for batch in batches if len(batch)]
-            if full and all(batch.stays_columns for batch in full):
+            if full and all(batch.has_arrays for batch in full):
                 return self._merge_columns(edges)
             return (concat([batch for _, batch in self._frontiers.by_frontier(edges)]),)
         if not self._in_turn:

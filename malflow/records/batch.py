@@ -42,9 +42,9 @@ class Batch:
         return bool(len(self.values) or self.epochs)
 
     @property
-    def stays_columns(self) -> bool:
-        """Whether there are values, and these are columns that are routed and merged as such."""
-        return len(self.values) > 0 and is_columnar(self.values) and self.values.stays_columns
+    def has_arrays(self) -> bool:
+        """Whether there are values, and these are arrays of Arrow."""
+        return len(self.values) > 0 and is_columnar(self.values) and self.values.has_arrays
 
     def key_column(self) -> Iterable[Any]:
         """Iterate over the keys; `NoKey` for records without one."""

@@ -60,7 +60,7 @@ class Columnar(Sequence[E]):
     """Whether the columns are all fields of the values."""
 
     has_arrays = False
-    """Whether the columns are arrays of Arrow, and so may be added up as arrays."""
+    """Whether the columns are arrays of Arrow: they are routed, merged and added up as such."""
 
     joins_uneven = False
     """Whether `join` takes parts of different lengths in turn."""
@@ -89,14 +89,6 @@ class Columnar(Sequence[E]):
     def columns(self) -> Mapping[str, Sequence[Any]] | None:
         """All columns by name; None if the values have been made."""
         return self._columns if self._values is None else None
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether the values have not been made: the columns are there."""
-        return self._values is None
-
-    stays_columns = False
-    """Whether batches of this kind are routed and merged as columns."""
 
     @property
     def batch(self) -> Any:

@@ -60,7 +60,7 @@ class FewerEpochs:
         if panes is None:
             return batch
         try:
-            near = _NEAR_IN_COLUMNS if batch.stays_columns else _NEAR
+            near = _NEAR_IN_COLUMNS if batch.has_arrays else _NEAR
             kept = [epochs[at] for at in self._kept(panes, epochs, last, near)]
         except Exception:  # noqa: BLE001 - of epochs that do not fit; the receiver raises it for its record
             return batch

@@ -7,6 +7,7 @@ failed rows become Python objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -265,7 +266,8 @@ class MessageView:
         return self._messages
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._messages.close()
+        with suppress(GeneratorExit):
+            self._messages.throw(GeneratorExit)  # from Python 3.13 on, `close` lets a generator keep its variables
         view = self._message
         del self._message
         if self._debug and kind is None:

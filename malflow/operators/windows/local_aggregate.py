@@ -230,7 +230,7 @@ class LocalAggregate:
 
     def take(self, batch: Batch) -> Sequence[Batch]:
         """Take records on their way; return those to be sent now."""
-        if not self._worth.is_given or batch.stays_columns:  # columns cost less on the way than here
+        if not self._worth.is_given or batch.has_arrays:  # columns cost less on the way than here
             if batch.epochs:
                 self._reached, self._horizon = batch.epochs[-1][1], None
             return (*self.drain(), batch)
