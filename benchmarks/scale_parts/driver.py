@@ -189,7 +189,7 @@ def _rows(program: Program, workers: int, command: TickCommand, number: int, tic
             is_quiet = (worker + number) % 3 == 0
             report = Report(worker)
             if stage == 0 and (worker % 2 or 2 * number < ticks):
-                report.live, report.polled = ["numbers"], 0 if is_quiet else _RECORDS * workers
+                report.live, report.polled = {"numbers": 1}, 0 if is_quiet else _RECORDS * workers
                 report.emitting = [] if is_quiet else ["numbers"]
             writes = stage > 0 and not is_quiet
             pieces = [(0, f"runs/run-0/sinks/1-{number:012d}-{stage}-{worker}-0123456789abcdef", 1_000)]
