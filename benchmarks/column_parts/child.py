@@ -41,7 +41,8 @@ def main() -> None:
             break
         began = time.process_time()
         run()
-        took = 1e9 * (time.process_time() - began) / records
+        share = getattr(module, "SHARE", 1)  # a peer that gets one in so many records
+        took = 1e9 * (time.process_time() - began) * share / records
     print(json.dumps(took))
 
 

@@ -117,7 +117,7 @@ class ColumnNumbersPartition(NumbersPartition):
         import numpy as np  # noqa: PLC0415 - only columns need it
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        times = 1 + _REPEATED // len(numbers)  # so that a slice of a short list is not short
+        times = 1 + _REPEATED // len(numbers)  # slices of a short list would be short
         super().__init__(numbers * times, position)
         self._workers = workers
         keys = pa.array(self._numbers, pa.int64())

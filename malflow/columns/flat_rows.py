@@ -141,7 +141,7 @@ def _columns_of(values: Any) -> pa.RecordBatch | None:
 
 
 def fields_of_value(value: Any, at: int = 0) -> dict[str, Any]:
-    """Return the fields of a value as those of a flat row.
+    """Return the fields of a value as a flat row has them.
 
     Args:
         value: the value.

@@ -245,7 +245,7 @@ class Frame(Columnar[Any]):
         return _read_frame, (to_ipc(self._batch.columns), self._batch.schema.names, self.row, self.is_whole)
 
     def _of(self, batch: pa.RecordBatch) -> Frame:
-        """Return rows of this kind over columns whose names and types need no check."""
+        """Return rows of this kind over columns that need no check of names and types."""
         frame = Frame.__new__(Frame)
         frame._set(batch, self.row, is_whole=self.is_whole)  # noqa: SLF001 - of this class
         return frame

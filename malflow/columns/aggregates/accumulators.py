@@ -136,7 +136,7 @@ def grown(size: int, needed: int) -> int:
 
 
 def times_of(timestamps: Sequence[Any]) -> Column | None:
-    """Return timestamps as a column of numbers; None if they are none, or not all of one type."""
+    """Return timestamps as a column of numbers; None for other types, and for several types."""
     if isinstance(timestamps, Column):
         return timestamps if timestamps.numbers is not None else None
     if isinstance(timestamps, range):

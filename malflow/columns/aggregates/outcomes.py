@@ -71,7 +71,7 @@ class Outcomes(MadeRows):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the columns are those of flat rows."""
+        """Whether flat rows have the same columns."""
         shape = self.shape
         if isinstance(shape, _Leaf):
             return True
@@ -128,7 +128,7 @@ class ResultRows(MadeRows):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the columns are those of flat rows."""
+        """Whether flat rows have the same columns."""
         return self.values.is_flat
 
     def rows(self, columns: Sequence[list[Any]]) -> list[Any]:

@@ -75,7 +75,7 @@ class PaneArrays(Mapping[int, Cells]):
         on_renumber: called when the keys have got other codes, so that cells that were kept are of no use.
 
     Attributes:
-        outcomes: the results as columns; None if they are none.
+        outcomes: the results as columns; None if no columns can hold them.
 
     Raises:
         Unfit: if arrays can't hold the state, or an aggregator has no form for them.
