@@ -22,6 +22,7 @@ from malflow.windows import tumbling
 
 pytest_plugins = [
     "tests.kit.checked_snapshots",
+    "tests.kit.forked_imports",
     "tests.kit.nights",
     "tests.kit.spark_session",
     "tests.kit.spark_together",

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from math import ceil
@@ -54,6 +55,7 @@ from tests.golden.tabled import build_tables
 from tests.golden.windowed import START, build_windows
 from tests.golden.write import JOBS, PLACED, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
+from tests.kit.nights import at_night
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +77,9 @@ AT_LAST: dict[Any, Any] = {
     "dropped and set again": 2,
     "y": "the last run",
 }
+Sinks = dict[str, VecSink[Any, Any, Any]]
+"""The sinks of a run, by name."""
+
 KINDS = Counter(type(value).__name__ for value in VALUES.values())
 
 
@@ -89,6 +94,18 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Job, FsspecB
     version, job = request.param
     shutil.copytree(FOLDER / version / job.name, tmp_path / job.name)
     return job, backend_of(job, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sequence[Sinks]]:
+    """Return a function that gives the sinks of two runs of a new job, one after the other, on one thread."""
+
+    @cache
+    def runs(job: Job, build: Any, **options: Any) -> Sequence[Sinks]:
+        backend = backend_of(job, tmp_path_factory.mktemp("new"))
+        return [run_windows(job, backend, build, **options) for _ in range(2)]
+
+    return runs
 
 
 def alike(found: dict[Any, Any], expected: dict[Any, Any]) -> None:
@@ -244,11 +261,17 @@ def test_golden_files_of_tables_have_rows_and_their_expiries(job: Job, tmp_path:
     assert [rows for _, rows in kept_states(backend, "in time").values() if None in rows] == []
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+RUNTIMES = {
+    "one worker": partial(SingleThreadRuntime, parallelism=1),
+    "two workers": partial(SingleThreadRuntime, parallelism=2),
+    "processes": in_processes(2),
+}
+
+
 @pytest.mark.parametrize(
-    "runtime",
-    [partial(SingleThreadRuntime, parallelism=1), partial(SingleThreadRuntime, parallelism=2), in_processes(2)],
-    ids=["one worker", "two workers", "processes"],
+    ("job", "runtime"),
+    at_night(product(JOBS, RUNTIMES), but=[*product(JOBS, [*RUNTIMES][:2]), (JOBS[2], "processes")]),
+    ids=lambda it: it.name if isinstance(it, Job) else it,
 )
 @pytest.mark.parametrize(
     ("folder", "build"),
@@ -262,18 +285,22 @@ def test_golden_files_of_tables_have_rows_and_their_expiries(job: Job, tmp_path:
     ],
 )
 def test_readings_continue_from_golden_files(
-    job: Job, runtime: partial[Any], folder: str, build: Any, tmp_path: Path
+    job: Job,
+    runtime: str,
+    folder: str,
+    build: Any,
+    tmp_path: Path,
+    undisturbed: Callable[..., Sequence[Sinks]],
 ) -> None:
-    undisturbed = run_windows(job, backend_of(job, tmp_path / "new"), build)
-    again = run_windows(job, backend_of(job, tmp_path / "new"), build)
+    first, again = undisturbed(job, build)
     shutil.copytree(FOLDER / folder / job.name, tmp_path / job.name)
     backend = backend_of(job, tmp_path)
     assert fsck(backend).problems == ()
-    found = run_windows(job, backend, build, runtime.func, **runtime.keywords)
+    found = run_windows(job, backend, build, RUNTIMES[runtime].func, **RUNTIMES[runtime].keywords)
     for name, sink in again.items():
         assert Counter(map(repr, found[name])) == Counter(map(repr, sink))
         assert len(sink) > 0
-        assert len(undisturbed[name]) > 0
+        assert len(first[name]) > 0
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -335,7 +362,11 @@ def test_keys_that_had_another_place_are_found_again(
     ids=["1", "2", "3", "4", "processes", "spark, 3", "spark, 4"],
 )
 def test_states_of_parts_are_found_where_the_parts_are_dealt(
-    folder: str, runtime: partial[Any], tmp_path: Path, request: pytest.FixtureRequest
+    folder: str,
+    runtime: partial[Any],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    undisturbed: Callable[..., Sequence[Sinks]],
 ) -> None:
     options = {"spark": request.getfixturevalue("spark")} if runtime.func is SparkRuntime else {}
     shutil.copytree(FOLDER / folder, tmp_path / "kept")
@@ -345,8 +376,7 @@ def test_states_of_parts_are_found_where_the_parts_are_dealt(
     assert sorted((it.key, it.value) for it in read["counts"]) == [
         (part, count) for part, rows in ROWS.items() for count in range(13, rows + 1)
     ]
-    anew = backend_of(PLACED, tmp_path / "anew")
-    alone = [run_windows(PLACED, anew, build_parts, SingleThreadRuntime, parallelism=1) for _ in range(2)]
+    alone = undisturbed(PLACED, build_parts, parallelism=1)
     windows = {(it.key, it.value.start): it.value.value for run in alone for it in run["windows"]}
     found = [((it.key, it.value.start), it.value.value) for it in read["windows"]]
     assert len(dict(found)) == len(found)
