@@ -28,15 +28,28 @@ def readings() -> StatefulSource[Any, Any, Any, Any]:
     return StatefulSource(ScriptedSource(script))
 
 
-def build_windows(provider: StreamProvider, source: Any, sinks: dict[str, VecSink[Any, Any, Any]]) -> None:
-    """Send the readings through each operator whose state came with format 3."""
+def _sensor_of(msg: Any) -> Any:
+    return msg.value["sensor"]
+
+
+def build_windows(
+    provider: StreamProvider, source: Any, sinks: dict[str, VecSink[Any, Any, Any]], sensor: Any = _sensor_of
+) -> None:
+    """Send the readings through each operator whose state came with format 3.
+
+    Args:
+        provider: makes streams.
+        source: emits the readings.
+        sinks: where the sinks are put, by name.
+        sensor: returns the key of a message, or names the field that is the key; the results are the same.
+    """
     on_time, late = (
         provider.new_stream()
         .source("readings", source)
         .generate_epochs("epochs", limit_out_of_orderness(timedelta(hours=2)))
     )
-    keyed: Any = on_time.key_distribute("sensor", lambda msg: msg.value["sensor"])
-    late_ones = late.key_distribute("late sensor", lambda msg: msg.value["sensor"])
+    keyed: Any = on_time.key_distribute("sensor", sensor)
+    late_ones = late.key_distribute("late sensor", sensor)
     made = {**_aggregated(keyed, late_ones), **_selected(keyed)}
     for name, stream in made.items():
         stream.sink(f"{name} results", sinks.setdefault(name, VecSink()))
