@@ -22,6 +22,7 @@ def run_job(
     spark_ticks: int = 0,
     parallelism: int = 1,
     listeners: Sequence[Any] = (),
+    **options: Any,
 ) -> None:
     """Run a job to its end, with a snapshot after each tick.
 
@@ -31,17 +32,18 @@ def run_job(
         spark_ticks: how many records a tick on Spark has; 0 if it doesn't run there.
         parallelism: how many workers there are on one thread.
         listeners: the listeners of its events.
+        options: more of the runtime's.
     """
     every = timedelta(microseconds=1)
     if not spark_ticks:
-        SingleThreadRuntime(build, backend, every, parallelism, listeners=listeners).execute()
+        SingleThreadRuntime(build, backend, every, parallelism, listeners=listeners, **options).execute()
         return
     from malflow.runtime.spark.runtime import SparkRuntime  # noqa: PLC0415 - needs Java
     from tests.kit.spark_session import quiet_session  # noqa: PLC0415
 
     with TemporaryDirectory() as folder, quiet_session(Path(folder)) as session:
         SparkRuntime(
-            build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks, listeners=listeners
+            build, backend, every, 2, spark=session, max_records_per_tick=spark_ticks, listeners=listeners, **options
         ).execute()
 
 
