@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from malflow.errors import GraphError, MalflowError
 from malflow.words import short_repr
@@ -88,6 +89,9 @@ def canonical(array: pa.Array) -> pa.Array:
     DataType(string)
     """
     kind = array.type
+    if pa.types.is_run_end_encoded(kind):
+        array = pc.run_end_decode(array)  # there is no cast
+        kind = array.type
     wanted = _canonical_type(kind)
     if wanted == kind:
         return array

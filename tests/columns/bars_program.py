@@ -91,7 +91,7 @@ def build(folder: Path, sink: str, provider: StreamProvider, function: Any = che
     doubled = rows.map_batches("double", function, on_error="dead_letter")
     timed = doubled.event_time("time", "n", out_of_orderness=PARTS, every=5)
     keyed = timed.key_distribute("key", "key").window(tumbling(SIZE))
-    bars = keyed.aggregate("bars", agg.into(dict, total=agg.sum("double"), high=agg.max("n"), count=agg.count()))
+    bars: Any = keyed.aggregate("bars", agg.into(dict, total=agg.sum("double"), high=agg.max("n"), count=agg.count()))
     bars.to_columns("flat", key="key").sink("out", made)
 
 
