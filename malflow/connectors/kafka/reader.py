@@ -15,6 +15,8 @@ from malflow.connectors.kafka.client import BadKafkaRecord
 from malflow.connectors.kafka.consumer import SharedConsumer
 from malflow.connectors.options import Handling, keeps_rejected
 from malflow.failures import OnError as Policy
+from malflow.operators.failures.halves import by_halves
+from malflow.records.batch import Batch, concat
 from malflow.sources.contract import Rejected, StatefulSourcePartition
 from malflow.words import error_line, short_repr
 
@@ -34,6 +36,10 @@ _PLACE = 3
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+class _BadRecords(ValueError):
+    """Messages of which one cannot be decoded."""
 
 
 class KafkaRecord(NamedTuple):
@@ -127,7 +133,7 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         columns: tuple[Sequence[Any], Sequence[Any]] = (), ()
         if messages:
             self._failing = messages  # kept here if an error is raised, so that none is skipped
-            columns = self._decoded(messages) or self._one_by_one(messages)
+            columns = self._decoded(messages) or self._around_bad_ones(messages)
             done = len(messages) - len(self._failing)
             if done:
                 self._buffer.seen = messages[done - 1]
@@ -181,16 +187,27 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
     def _decoded(self, messages: list[Message]) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """Return the columns of messages; None if one of them cannot be decoded."""
         try:
+            columns = self._columns(messages)
+        except _BadRecords:
+            return None
+        self._failing = []
+        return columns
+
+    def _columns(self, messages: list[Message]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return the columns of messages.
+
+        Raises:
+            _BadRecords: if one of them cannot be decoded.
+        """
+        try:
             values = _column(self._options.decoder, list(map(Message.value, messages)))
             if self._options.records:
                 values = self._records(messages, values)
-            times = self._times(messages)
+            return values, self._times(messages)
         except CodecUnavailable:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, the bad record is looked for
-            return None
-        self._failing = []
-        return values, times
+        except Exception as error:
+            raise _BadRecords from error
 
     def _records(self, messages: list[Message], values: Sequence[Any]) -> list[KafkaRecord]:
         keys = _column(self._options.key_decoder, list(map(Message.key, messages)))
@@ -211,33 +228,49 @@ class KafkaPartition(StatefulSourcePartition[Any, Any, Position]):
         except OverflowError:
             return _LATEST if message.timestamp()[1] > 0 else _EARLIEST
 
-    def _one_by_one(self, messages: list[Message]) -> tuple[list[Any], list[Any]]:
-        """Decode messages and handle the bad ones; return the messages before an error. The next call raises it."""
-        values: list[Any] = []
-        times: list[Any] = []
-        failing: list[Message] = []
-        for at, message in enumerate(messages):
+    def _around_bad_ones(self, messages: list[Message]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Decode messages by halves, and handle the bad ones; return the messages before an error.
+
+        The next call raises it. Records stay columns if the decoder makes columns and no value stands for a bad one.
+        """
+        answers, failed = by_halves(
+            lambda start, stop: Batch(None, *self._columns(messages[start:stop])),
+            len(messages),
+            _BadRecords(),
+            lambda _: True,  # a decoder may fail once
+        )
+        parts = {it.start: it.answer for it in answers}
+        found: list[Batch] = []
+        self._failing = []
+        for at in sorted([*parts, *failed]):
             try:
-                value, [time] = self._decode_one(message), self._times([message])
-            except CodecUnavailable:
-                raise
-            except Exception as error:
-                bad = self._bad(message, error)
-                if self._options.on_error == "fail":
-                    if not values:
-                        raise bad from error
-                    failing = messages[at:]
-                    self._next = message.offset() or 0
-                    break
-                self._skipped = self._tally[self._part] = self._skipped + 1
-                value = self._instead(bad, message)
-                if value is None:
-                    continue
-                time = self._nearest_time(message)
-            values.append(value)
-            times.append(time)
-        self._failing = failing
-        return values, times
+                found.append(parts[at] if at in parts else self._one(messages[at]))
+            except BadKafkaRecord:
+                self._failing = messages[at:]
+                if not any(map(len, found)):
+                    raise
+                self._next = messages[at].offset() or 0
+                break
+        whole = concat([it for it in found if len(it)] or found)
+        return whole.values, whole.timestamps
+
+    def _one(self, message: Message) -> Batch:
+        """Decode a message; return the record, the one that stands for it if it is bad, or none.
+
+        Raises:
+            BadKafkaRecord: if it is bad, and no policy handles it.
+        """
+        try:
+            return Batch(None, [self._decode_one(message)], self._times([message]))
+        except CodecUnavailable:
+            raise
+        except Exception as error:
+            bad = self._bad(message, error)
+            if self._options.on_error == "fail":
+                raise bad from error
+        self._skipped = self._tally[self._part] = self._skipped + 1
+        value = self._instead(bad, message)
+        return Batch(None, (), ()) if value is None else Batch(None, [value], [self._nearest_time(message)])
 
     def _instead(self, bad: BadKafkaRecord, message: Message) -> Any:
         """Return the value to emit for a record that cannot be decoded; None if there is no such value."""

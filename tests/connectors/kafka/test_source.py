@@ -375,6 +375,24 @@ def test_objects_are_columns_but_for_bad_records(broker: Broker, tmp_path: Path)
     ]
 
 
+def test_columns_around_a_bad_record(broker: Broker) -> None:
+    pa = pytest.importorskip("pyarrow")
+    topic, parsed = broker.topic(), list[int]()
+
+    class Counted(JsonColumns):
+        def decode_column(self, raws: Any) -> Any:
+            parsed.append(len(raws))
+            return super().decode_column(raws)
+
+    broker.write(topic, [b'{"n": %d}' % n if n != 700 else b"oops" for n in range(1000)])
+    source = broker.source(topic, decode=Counted(pa.schema({"n": pa.int64()})), stop="latest", on_error="skip")
+    values = run_to_the_end(source)
+    assert [n for frame in values.frames() for n in frame.column("n") or ()] == [n for n in range(1000) if n != 700]
+    assert source.skipped == {(topic, 0): 1}
+    assert parsed.count(1) <= 5  # of them two by halves
+    assert sum(parsed) <= 3 * 1000
+
+
 def test_function_that_replaces_bad_records(broker: Broker) -> None:
     topic = broker.topic()
     broker.write(topic, BAD)
