@@ -21,6 +21,7 @@ from malflow.columns import Column, Frame
 from malflow.connectors.delta import DeltaSink
 from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.message import NoKey
+from malflow.records.batch import Batch
 from malflow.records.columnar import rows_made
 from malflow.runtime.spark.tasks.stage_output import packed_pieces
 from malflow.runtime.transport.chunks import ChunkBuffer
@@ -288,6 +289,21 @@ def test_records_for_the_driver_stay_columns() -> None:
         vec.keep(batch.keys, batch.values, batch.timestamps)
     assert pa.Table.from_batches([it.batch for it in vec.frames()]).equals(TABLE)
     assert rows_made() == before
+
+
+def test_columns_of_several_schemas_for_the_driver_stay_columns() -> None:
+    ints, floats = pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [0.5]})
+    buffer = ChunkBuffer("out")
+    before = rows_made()
+    empty = Batch(None, (), (), [(0, 5)])
+    buffer.add(Batch(None, Frame(it), range(len(it))) for it in (ints, ints, floats))
+    buffer.add([empty, Batch(None, Frame(floats), [3], [(1, 6)]), Batch(None, [{"n": None}], [4])])
+    found = [chunk.batch() for chunk in buffer.take()]
+    assert [len(it) for it in found] == [4, 2, 1]
+    assert [it.values.has_arrays for it in found[:2]] == [True, True]  # type: ignore[attr-defined] # they are frames
+    assert rows_made() == before
+    assert [[*it.epochs] for it in found] == [[], [(1, 5), (2, 6)], []]
+    assert [row["n"] for it in found for row in it.values] == [1, 2, 1, 2, 0.5, 0.5, None]
 
 
 def encoder(impl: Any) -> Any:

@@ -55,7 +55,8 @@ class Chunk(NamedTuple):
 class ChunkBuffer:
     """The records that one worker sends to another, or to a sink elsewhere, in a tick.
 
-    Records are packed as they arrive and unpacked chunk by chunk, so the packed size bounds memory.
+    Records are packed as they arrive and unpacked chunk by chunk, so the packed size bounds memory. A chunk has columns
+    of one schema, or rows: columns of several schemas can be joined only as rows.
 
     Args:
         operator: the sending operator.
@@ -66,7 +67,17 @@ class ChunkBuffer:
         bytes: the packed size.
     """
 
-    __slots__ = ("_batches", "_chunks", "_debug", "_operator", "_waiting", "_waiting_bytes", "bytes", "records")
+    __slots__ = (
+        "_batches",
+        "_chunks",
+        "_debug",
+        "_operator",
+        "_schema",
+        "_waiting",
+        "_waiting_bytes",
+        "bytes",
+        "records",
+    )
 
     def __init__(self, operator: str = "", *, debug: bool = False) -> None:
         self.records = 0
@@ -75,6 +86,7 @@ class ChunkBuffer:
         self._operator = operator
         self._chunks: list[Chunk] = []
         self._batches: list[Batch] = []
+        self._schema: Any = None  # that of the waiting records
         self._waiting = 0
         self._waiting_bytes = 0.0
 
@@ -89,6 +101,11 @@ class ChunkBuffer:
     def add(self, batches: Iterable[Batch]) -> None:
         """Append batches."""
         for batch in batches:
+            if len(batch):
+                schema = _schema_of(batch.values)
+                if self._waiting and schema != self._schema:
+                    self._pack()
+                self._schema = schema
             self._batches.append(batch)
             self.records += len(batch)
             self._waiting += len(batch)
@@ -119,6 +136,12 @@ class ChunkBuffer:
         self.bytes += len(chunk.data)
         self._chunks.append(chunk)
         self._batches, self._waiting, self._waiting_bytes = [], 0, 0.0
+
+
+def _schema_of(values: Sequence[Any]) -> Any:
+    """Return the schema of columns of Arrow; None for other values."""
+    columns = values.batch if is_columnar(values) else None
+    return None if columns is None else columns.schema
 
 
 def _columns(batch: Batch) -> tuple[Any, ...]:
