@@ -17,7 +17,7 @@ from malflow.records.columnar import is_columnar
 from malflow.windows import WindowResult
 from malflow.words import did_you_mean, error_text, listed, short_repr
 
-__all__ = ["FlatRows", "fields_of_value", "frame_like"]
+__all__ = ["FlatRows", "fields_of_value", "frame_like", "like_of", "types_of"]
 
 _VALUE = "value"
 """The column of a value without fields, and how the names of the columns of a tuple begin."""
@@ -201,6 +201,23 @@ def frame_like(rows: Sequence[Any], like: tuple[pa.Schema, Any] | None) -> Frame
                 raise UnfitItem(f"the value has no field '{field.name}': {error_text(error)}", at) from error
         columns.append(array_of(items, field.name, field.type))
     return Frame(pa.record_batch(columns, names=schema.names), kind)
+
+
+_ROW = b"malflow.row"
+"""The name of the kind of rows in the metadata of a schema."""
+
+
+def types_of(schema: pa.Schema, row: Any) -> bytes:
+    """Return the types of columns, and the kind of their rows, as they are stored with a dead letter."""
+    kind = "item" if isinstance(row, str) else row.__name__ if row in (dict, tuple) else "object"
+    return bytes(schema.with_metadata({_ROW: kind}).serialize())
+
+
+def like_of(types: bytes, row: Any) -> tuple[pa.Schema, Any]:
+    """Return the schema of columns and the kind of their rows, from `types_of` and one of the rows."""
+    schema = pa.ipc.read_schema(pa.py_buffer(types))
+    kinds = {b"dict": dict, b"tuple": tuple, b"item": schema.names[0]}
+    return schema.remove_metadata(), kinds.get(schema.metadata[_ROW], type(row))
 
 
 def _item(row: Any, kind: Any, name: str, place: int) -> Any:

@@ -71,6 +71,8 @@ def replay(
         elif _is_late(letter, reached):
             fate = "late"
         elif operator.replays_together and not letter.is_parked:
+            if together and letters.columns_of(together[0][0]) != letters.columns_of(entry):
+                _settle_together(operator, letters, together, emit)
             together.append((entry, letter))
         else:
             _settle_together(operator, letters, together, emit)  # older ones come first
@@ -182,6 +184,7 @@ def _settled(
     batch = Batch(keys, [letter.value for letter in chosen], [letter.timestamp for letter in chosen])
     guard = operator.guard
     operator.turn_to(chosen[0].input)
+    operator.turn_to_columns(letters.columns_of(group[0][0]))
     if guard is None:
         for entry, _ in group:
             letters.drop(entry)

@@ -68,6 +68,8 @@ class _CallsBatches(_TakesBatches):
         self._form = form_of(frame)
         self._with_key, self._with_time = with_key, with_time
         self._like: tuple[Any, Any] | None = None  # the schema and the rows of the last frame, for rows of letters
+        self._types: bytes | None = None  # the same, as letters have it
+        self._types_again: bytes | None = None  # that of the letters that are processed next
         self._laws: RowsAlone | None = None
         self._calls = 0
 
@@ -100,14 +102,22 @@ class _CallsBatches(_TakesBatches):
             raise self._first_failure(batch, given, error) from error
         return (self._checked(batch, given, answer),)
 
-    def process_again(self, batch: Batch) -> Sequence[Batch]:
-        """Process the rows of dead letters, as columns like those of the last frame."""
-        from malflow.columns.flat_rows import frame_like  # noqa: PLC0415 - as above
+    def turn_to_columns(self, types: bytes | None) -> None:
+        """Take the rows of the next dead letters as rows of columns with these types."""
+        self._types_again = types
 
+    def process_again(self, batch: Batch) -> Sequence[Batch]:
+        """Process the rows of dead letters, as the columns that they were rows of, or like those of the last frame."""
+        from malflow.columns.flat_rows import frame_like, like_of  # noqa: PLC0415 - as above
+
+        types = self._types_again
+        like = self._like if types is None else like_of(types, batch.values[0])
+        if self.guard is not None:
+            self.guard.note_columns(types)
         unfit: dict[int, BaseException] = {}
         for at, row in enumerate(batch.values):
             try:
-                frame_like([row], self._like)
+                frame_like([row], like)
             except ValueError as error:
                 if self.guard is None:
                     raise self.fail_at(error, batch, at, None) from error
@@ -116,7 +126,7 @@ class _CallsBatches(_TakesBatches):
             left, _ = settled(self.guard, batch, unfit)
             self.guard.leave(left)
             batch = without(left, batch)
-        return self.process(batch.with_values(frame_like(batch.values, self._like)) if len(batch) else batch)
+        return self.process(batch.with_values(frame_like(batch.values, like)) if len(batch) else batch)
 
     def _given(self, batch: Batch) -> pa.RecordBatch:
         """Return the argument of the function, as a record batch.
@@ -130,11 +140,23 @@ class _CallsBatches(_TakesBatches):
         if not is_columnar(values) or values.batch is None or values.is_composed:
             raise self.error(_NO_COLUMNS, record_of(batch, 0))
         frame: Any = values
-        self._like = frame.schema, frame.row
+        self._note(frame.schema, frame.row)
         try:
             return given(batch, values.batch, self._with_key, self._with_time)
         except (TypeError, ValueError) as error:
             raise self.error(f"{error}", record_of(batch, getattr(error, "row", 0))) from error
+
+    def _note(self, schema: pa.Schema, row: Any) -> None:
+        """Note the types of a frame, for letters."""
+        is_known = (schema, row) == self._like
+        self._like = schema, row
+        if self.guard is None:
+            return
+        if not is_known or self._types is None:
+            from malflow.columns.flat_rows import types_of  # noqa: PLC0415 - as above
+
+            self._types = types_of(schema, row)
+        self.guard.note_columns(self._types)
 
     def _answer(self, given: pa.RecordBatch) -> Any:
         """Return the answer of the function for some rows, checked and read."""

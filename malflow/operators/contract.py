@@ -293,6 +293,9 @@ class Operator:
     def turn_to(self, edge: int) -> None:
         """Take the records of the next batch as records of an input edge, for `process` and `process_again`."""
 
+    def turn_to_columns(self, types: bytes | None) -> None:
+        """Take the records of the next batch as rows of columns with these types, for `process_again`."""
+
     def process_again(self, batch: Batch) -> Sequence[Batch]:
         """Process the records of dead letters again; return a batch for each output."""
         return self.process(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import OnError, OperatorError
+from malflow import OnError, OperatorError, SingleThreadRuntime
+from malflow.cli.output.output import Output
+from malflow.cli.running.tapping import ReplayingListener
 from malflow.columns import Column, Frame
+from malflow.connectors.parquet import ArrowSource
 from malflow.engine.dead_letters import replay
 from malflow.failures import Replay, Retry
 from malflow.operators.batches import FilterBatches, MapBatches
@@ -27,7 +31,10 @@ from malflow.operators.stateless import Filter, Map
 from malflow.partitioners import rendezvous_select
 from malflow.records.batch import Batch
 from malflow.records.columnar import rows_made
+from malflow.sinks import VecSink
+from malflow.snapshot import dead_letters
 from tests.columns.flows import cut, records_of, values_of
+from tests.kit.backends import in_memory
 
 BAD: set[int] = set()
 """The numbers at which functions fail."""
@@ -311,16 +318,65 @@ def test_a_letter_that_does_not_fit_the_columns_any_more() -> None:
 
 
 def test_letters_that_are_replayed_before_any_batch() -> None:
-    """After a restart no batch has shown the types: they are found in the rows."""
+    """Letters of records do not tell types: these are found in the rows."""
     BAD.clear()
     BAD.update({1, 2})
     one = One(OPERATORS["map"][1], OnError("dead_letter"), as_columns=True)
     one.process([("a", 1, 0.0), ("a", 2, 0.0)], 0)
     operator: Any = one.operator
     operator._like = None
+    for entry, fields in one._letters._letters.items():
+        one._letters._letters[entry] = fields[:-1]
     BAD.clear()
     assert one.replay().done == 2
     assert [it[1]["twice"] for it in one.out if it[0] != "epochs"] == [2, 4]
+
+
+@dataclass
+class Trade:
+    """A row."""
+
+    n: Any
+    x: Any
+
+
+TYPED = pa.table(
+    {
+        "n": pa.array([1, 2, None], pa.int32()),
+        "x": pa.array(["a", None, "b"]).dictionary_encode(),
+    }
+)
+
+
+@pytest.mark.parametrize("row", [dict, tuple, Trade, "n"], ids=str)
+@pytest.mark.parametrize("kind", ["map", "filter"])
+def test_types_of_letters_after_a_restart(row: Any, kind: str) -> None:
+    """The rows are columns of the same types again, and rows of the same kind; also of letters that fail once more."""
+    backend, seen, sink = in_memory(), list[Any](), VecSink[Any, Any, Any]()
+    table = TYPED.select(["n"]) if row == "n" else TYPED
+
+    def build(provider: Any, works: Any = None) -> None:
+        def function(batch: Any) -> Any:
+            if works is None or not works(batch):
+                raise ValueError("not yet")
+            seen.append(batch.schema)
+            return batch if kind == "map" else pa.array([True] * batch.num_rows)
+
+        rows = provider.new_stream().source("rows", ArrowSource(table, row=row))
+        add: Any = rows.map_batches if kind == "map" else rows.filter_batches
+        add("it", function, on_error="dead_letter").sink("out", sink)
+
+    SingleThreadRuntime(build, backend).execute()
+    letters = list(dead_letters(backend))
+    assert len(letters) == 3
+    for works in (lambda batch: batch["n"].to_pylist() == [2], lambda batch: True):
+        runs: Any = partial(build, works=works)
+        listener: Any = ReplayingListener("it", Output(quiet=True))
+        SingleThreadRuntime(runs, backend, listeners=[listener]).execute()
+    assert {str(it.types) for it in seen} == {str(table.schema.types)}
+    if kind == "filter":
+        assert sorted(map(repr, sink.values)) == sorted(repr(it.value) for it in letters)
+    assert len(sink) == 3
 
 
 @pytest.mark.parametrize("sizes", [[], [3], [1, 1, 1]])

@@ -80,6 +80,12 @@ class _Fields(NamedTuple):
     size: int
     is_parked: bool = False
     input: int = 0
+    columns: bytes | None = None
+
+
+def _plain(fields: _Fields) -> Entry:
+    """Return an entry; letters of records that were no columns are as in earlier versions."""
+    return tuple(fields) if fields.columns is not None else tuple(fields[:-1])
 
 
 class FailedTry(NamedTuple):
@@ -121,6 +127,7 @@ class Letters:
         mark: a letter before the numbers in their ids, if the operator has several of these states.
 
     Attributes:
+        columns: the types of the columns that the next letters were rows of; None for other records.
         size: the serialised size of all letters, in bytes.
         parked: the number of letters of each parked key.
         is_placed: whether the keys of the operator's input have workers; they can then be parked.
@@ -134,6 +141,7 @@ class Letters:
         self._used = False  # most operators never have a letter: their deltas and snapshots are as if there were none
         self._tick = Tick()
         self._number = 0
+        self.columns: bytes | None = None
         self.size = 0
         self.parked: Counter[Any] = Counter()
         self._by_age: deque[tuple[str, Any]] | None = None  # the entries, and some that are gone, once one is dropped
@@ -193,7 +201,7 @@ class Letters:
         if at is not None:
             self.drop(at, keeps_place=True)
             entry = at
-        self._letters[entry] = tuple(fields._replace(is_parked=parks))
+        self._letters[entry] = _plain(fields._replace(is_parked=parks))
         self._letters.touch((entry,))
         if at is None and self._by_age is not None:
             self._by_age.append(entry)
@@ -220,8 +228,9 @@ class Letters:
             worker,
             tick.now,
             is_text,
-            size + len(message) + len(trace),
+            size + len(message) + len(trace) + len(self.columns or b""),
             input=edge,
+            columns=self.columns,
         )
         owner = record[0] if self.is_placed and not (is_text and _serialisable((record[0], None, None))[2]) else None
         return (self._next_id(), owner), fields
@@ -249,6 +258,10 @@ class Letters:
         ):
             queues.setdefault(entry[1], deque()).append(entry[0])
         return queues
+
+    def columns_of(self, entry: tuple[str, Any]) -> bytes | None:
+        """Return the types of the columns that the record of a letter was a row of; None if it was none."""
+        return _Fields(*self._letters[entry]).columns
 
     def drop(self, entry: tuple[str, Any], *, keeps_place: bool = False) -> None:
         """Drop a letter by the key of its entry; with `keeps_place`, another letter takes its place."""
@@ -301,13 +314,13 @@ def letter_of(operator: str, entry: tuple[str, Any], fields: Entry) -> DeadLette
         fields: the entry.
     """
     it = _Fields(*fields)
-    return DeadLetter(entry[0], operator, *it[:-3], it.is_parked, it.input)
+    return DeadLetter(entry[0], operator, *it[:-4], it.is_parked, it.input)
 
 
 def as_text(fields: Entry) -> Entry:
     """Return an entry with its record replaced by the record's text."""
     it = _Fields(*fields)
-    return tuple(it._replace(key=_text(it.key), value=_text(it.value), timestamp=_text(it.timestamp), is_text=True))
+    return _plain(it._replace(key=_text(it.key), value=_text(it.value), timestamp=_text(it.timestamp), is_text=True))
 
 
 def parks(fields: Entry) -> bool:

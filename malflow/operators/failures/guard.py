@@ -214,6 +214,10 @@ class Guard:
         self._keep(record, FOLLOWS, None, parks=True)
         return True
 
+    def note_columns(self, types: bytes | None) -> None:
+        """Note the types of the columns that the next records are rows of, for their letters."""
+        self._letters.columns = types
+
     def leave(self, positions: Collection[int]) -> None:
         """Note that letters that are replayed together are settled; the others have other positions then."""
         self._before = [count for at, count in enumerate(self._before) if at not in positions]
