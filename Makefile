@@ -16,7 +16,7 @@ DURATIONS ?=
 PYTEST = PYTHONWARNINGS=error $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	$(if $(SLICE),--slice $(SLICE)) $(if $(DURATIONS),--durations=$(DURATIONS))
 
-.PHONY: run quick quick-0 quick-1 newest test nightly spark crashes servers archive bytecode check format reference vendor docs wheel clean
+.PHONY: run quick quick-0 quick-1 newest bare test nightly spark crashes servers archive bytecode check format reference vendor docs wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/python examples/flight_delays.py
@@ -37,6 +37,13 @@ newest: $(VENV)/.dev
 	echo "The quick tests on $$newest:"; \
 	$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 quick-0 quick-1 \
 		PYTHON="$$newest" VENV="$(VENV)/$$(basename "$$newest")"
+
+# The quick tests in an environment without numpy, pandas, pyarrow, deltalake and pyspark, or without what WITHOUT names:
+# tests that need them are skipped with a reason.
+WITHOUT ?=
+bare: $(VENV)/.dev
+	$(BIN)/python -m tests.kit.bare_python $(VENV)/bare $(WITHOUT)
+	PYTHONWARNINGS=error $(VENV)/bare/bin/python -m pytest -q -m "not spark and not slow"
 
 # What must pass before work lands: all but the tests of the night, which SLICE adds.
 test: check servers archive bytecode

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from malflow import DataMessage, SingleThreadRuntime, Stream, agg, limit_out_of_orderness
@@ -22,6 +20,7 @@ from malflow.windows import tumbling
 
 pytest_plugins = [
     "tests.kit.checked_snapshots",
+    "tests.kit.extras",
     "tests.kit.forked_imports",
     "tests.kit.nights",
     "tests.kit.spark_session",
@@ -45,13 +44,6 @@ def pytest_collection_finish() -> None:
     """Leave the tests and all imported modules out of later collections of garbage."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect the examples in docstrings, of modules that have some: ``--doctest-modules`` imports all to find them."""
-    if file_path.suffix == ".py" and ">>> " in file_path.read_text(encoding="utf-8"):
-        return DoctestModule.from_parent(parent, path=file_path)
-    return None
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -17,12 +17,12 @@ from malflow import Breaker, Budget, GraphError, RestartPolicy, Retry, SingleThr
 from malflow.checks import checked_duration
 from malflow.config import load
 from malflow.connectors.kafka import KafkaSource
-from malflow.connectors.parquet import ParquetSource
 from malflow.durations import read_duration
 from malflow.patterns import step
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import PeriodicSource, SingleIteratorSource, TextFileSource
+from tests.kit.extras import needs
 
 FORMS = (90, 90.0, timedelta(seconds=90), "90s", "1.5m", "1.5 min", "90", "90000ms", "0.025h")
 """The same span."""
@@ -41,6 +41,16 @@ MODULES = [
         for it in ("codecs", "delta", "files", "http", "kafka", "parquet", "postgres", "redis", "sql")
     ),
 ]
+
+
+def parquet_pause(every: Any) -> Any:
+    """Return the pause of a source of Parquet files."""
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("numpy")
+    from malflow.connectors.parquet import ParquetSource  # noqa: PLC0415 - only the extra has it
+
+    return ParquetSource("x", discover_every=every).discover_every
+
 
 BY_CLOCK: dict[str, Callable[[Any], Any]] = {
     "snapshots": lambda it: SingleThreadRuntime(print, FsspecBackend("memory://x"), it)._options.snapshots,
@@ -62,7 +72,7 @@ BY_CLOCK: dict[str, Callable[[Any], Any]] = {
     "offset": lambda it: PeriodicSource("1h", offset=it).offset,
     "discover_every": lambda it: KafkaSource("t", servers="h", discover_every=it).discover_every,
     "files": lambda it: TextFileSource("x", discover_every=it).discover_every,
-    "parquet": lambda it: ParquetSource("x", discover_every=it).discover_every,
+    "parquet": parquet_pause,
     "configuration": lambda it: load(None, env={}, overrides={"run.snapshots": it}).run.snapshots,
 }
 """For each option, a function that passes it on and returns what it was taken for."""
@@ -145,6 +155,7 @@ def test_a_text_is_a_length_of_event_time_for_datetimes(length: Any, text: str, 
         timed(lambda to: flow("5", to))
 
 
+@needs("pyarrow")
 def test_no_public_option_takes_a_timedelta_alone() -> None:
     text = re.compile(r"\btimedelta\b(?! \| (float|str))")
     found = []

@@ -22,6 +22,7 @@ import malflow.sources
 import malflow.store
 from malflow.sinks import VecSink
 from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
+from tests.kit.extras import needs
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ from malflow.sources.contract import StatefulSourceImpl, StatefulSourcePartition
         malflow.events,
         malflow.monitor,
         malflow.patterns,
-        malflow.reading,
+        pytest.param(malflow.reading, marks=needs("pyarrow")),
         malflow.sources,
         malflow.sinks,
         malflow.snapshot,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from malflow.sources import SingleIteratorSource
+from tests.kit.extras import skipping
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -105,7 +106,8 @@ def run_programs(
     names: dict[str, Any] = {"__name__": "readme"}
     everything = ""
     for program in found:
-        exec(compile(program.text, name_of(page), "exec"), names)  # noqa: S102 - our own text
+        with skipping(name_of(page)):
+            exec(compile(program.text, name_of(page), "exec"), names)  # noqa: S102 - our own text
         for name in [name for name in names if name.startswith("test_")]:
             names.pop(name)()
         printed = capsys.readouterr().out

@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from malflow import (
@@ -227,10 +226,14 @@ def test_sources_and_sinks_are_checked_at_once() -> None:
         build(lambda provider: provider.new_stream().source("s", [1, 2]))  # type: ignore[call-overload]
     with refused("operator 's' needs a StatelessSink or a StatefulSink; got"):
         build(lambda provider: source(provider).sink("s", []))
-    with refused(r"SingleIteratorSource needs records; a DataFrame .*; pass df.to_dict\('records'\)"):
-        SingleIteratorSource(pd.DataFrame({"a": [1]}))
     with refused("SingleIteratorSource needs an iterable; got 7"):
         SingleIteratorSource(7)  # type: ignore[arg-type]
+
+
+def test_a_data_frame_is_no_source_of_records() -> None:
+    pandas = pytest.importorskip("pandas")
+    with refused(r"SingleIteratorSource needs records; a DataFrame .*; pass df.to_dict\('records'\)"):
+        SingleIteratorSource(pandas.DataFrame({"a": [1]}))
 
 
 class Misspelt(StatelessLogic[Any, Any, Any, Any]):

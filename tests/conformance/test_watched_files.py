@@ -8,12 +8,9 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider
-from malflow.connectors.parquet import ParquetSource
 from malflow.sinks import VecSink
 from malflow.sources import CsvSource, JsonLinesSource, StatefulSource, TextFileSource
 from tests.conformance.dataflow import Started
@@ -36,16 +33,27 @@ def write_json(path: Path, *numbers: int) -> None:
 
 
 def write_parquet(path: Path, *numbers: int) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - only the extra has it
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
     beside = path.parent.parent / path.name
     pq.write_table(pa.table({"n": list(numbers)}), beside)
     beside.rename(path)
+
+
+def parquet_source(*arguments: Any, **options: Any) -> Any:
+    pytest.importorskip("numpy")
+    pytest.importorskip("pyarrow")
+    from malflow.connectors.parquet import ParquetSource  # noqa: PLC0415 - only the extra has it
+
+    return ParquetSource(*arguments, **options)
 
 
 KINDS: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
     "text": (TextFileSource, write_text),
     "csv": (CsvSource, write_csv),
     "json": (JsonLinesSource, write_json),
-    "parquet": (ParquetSource, write_parquet),
+    "parquet": (parquet_source, write_parquet),
     "partitions": (CsvSource, write_csv),
 }
 DAY = date(2026, 1, 1)

@@ -10,13 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from malflow import StreamProvider
-from malflow.connectors.delta import DeltaSink
 from malflow.connectors.kafka import KafkaSink, KafkaSource
-from malflow.connectors.parquet import ParquetSink
 from malflow.connectors.postgres import PostgresChanges, PostgresSink
 from malflow.snapshot import FsspecBackend
 from tests.kit.running import run_job
@@ -40,8 +39,8 @@ def pair(
         sinks: dict[str, Any] = {
             "kafka": lambda: KafkaSink(f"{name}_out", servers=servers, encode="json", delivery="exactly-once"),
             "postgres": lambda: PostgresSink(dsn, f"{name}_out", key=()),
-            "parquet": lambda: ParquetSink(output),
-            "delta": lambda: DeltaSink(output),
+            "parquet": lambda: import_module("malflow.connectors.parquet").ParquetSink(output),
+            "delta": lambda: import_module("malflow.connectors.delta").DeltaSink(output),
         }
         sources: dict[str, Any] = {
             "kafka": lambda: KafkaSource(name, servers=servers, decode="json", stop="latest"),

@@ -8,9 +8,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from malflow import StreamProvider
 from malflow.sinks import VecSink
 
@@ -44,5 +41,8 @@ def _plain(msg: Any) -> datetime:
 
 
 def _of_a_library(msg: Any) -> Any:
+    import numpy as np  # noqa: PLC0415 - the plain moments do without it
+    import pandas as pd  # noqa: PLC0415 - as above
+
     moment = _plain(msg)
     return np.datetime64(moment, "s") if moment.tzinfo is None else pd.Timestamp(moment)

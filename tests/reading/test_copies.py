@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider
-from malflow.connectors.parquet import ParquetSink
 from malflow.errors import GraphError, OperatorError, SnapshotCorrupt, SnapshotError, StoreError
 from malflow.snapshot import FsspecBackend, MsgpackCodec, copy_snapshot, fsck, read_state, snapshots
 from malflow.sources import StatefulSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once
+from tests.kit.extras import needs
 from tests.kit.jobs import Clock, Failing, StoreBackend
 from tests.kit.memory_store import HookedStore, MemoryStore
 from tests.reading.keeping import Keeper
@@ -110,7 +109,12 @@ def test_the_other_backend_is_checked_before_anything_is_written() -> None:
     assert store.objects == {}
 
 
+@needs("pyarrow")
 def test_a_run_from_a_copy_needs_a_sink_of_its_own(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra has it
+
+    from malflow.connectors.parquet import ParquetSink  # noqa: PLC0415 - as above
+
     def build(words: str, name: str) -> Any:
         def build_dataflow(provider: StreamProvider) -> None:
             source = provider.new_stream().source("letters", StatefulSource(ScriptedSource(words)))

@@ -15,6 +15,7 @@ from malflow.errors import OperatorError, RunFailed, SnapshotError
 from malflow.runtime.spark.runtime import SparkHandle
 from malflow.sinks import StatelessSinkImpl
 from malflow.sources import SingleIteratorSource
+from tests.kit.extras import needs
 from tests.kit.growing_file import GrowingFile
 from tests.kit.waiting import wait_until
 from tests.spark.flows import backend_at
@@ -140,6 +141,7 @@ def test_an_interval_without_a_place_is_refused() -> None:
         SparkRuntime(endless, snapshots=timedelta(seconds=1))
 
 
+@needs("pyspark", "pandas", "pyarrow")
 def test_requests_before_the_start_are_for_the_first_run() -> None:
     runtime = SparkRuntime(lambda _: None, spark=object())  # type: ignore[arg-type] # it never gets that far
     asked = runtime.rescale(2)
