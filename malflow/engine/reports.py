@@ -44,6 +44,7 @@ class Facts(NamedTuple):
         polls: how often a source was asked for records.
         saturated: how often a poll returned as many as it asked for, so that more are probably waiting.
         made: the number of records that came as columns and became objects while it ran.
+        demotions: how often it gave up its arrays and continued record by record.
     """
 
     busy: int = 0
@@ -53,6 +54,7 @@ class Facts(NamedTuple):
     polls: int = 0
     saturated: int = 0
     made: int = 0
+    demotions: int = 0
 
     def plus(self, other: Facts) -> Facts:
         """Return the combined facts of both."""
@@ -64,6 +66,7 @@ class Facts(NamedTuple):
             self.polls + other.polls,
             self.saturated + other.saturated,
             self.made + other.made,
+            self.demotions + other.demotions,
         )
 
 
@@ -162,6 +165,7 @@ class OperatorFacts:
         polls: the polls of a source.
         saturated: the polls that returned as many records as they asked for.
         made: the records that came as columns and became objects while it ran.
+        demotions: how many workers gave up its arrays, over all restarts.
         taken_by_worker: the records that each worker received since the number of workers last changed.
         busy_by_worker: the seconds in which each worker was busy since then.
     """
@@ -173,6 +177,7 @@ class OperatorFacts:
     polls: int
     saturated: int
     made: int
+    demotions: int
     taken_by_worker: Sequence[int]
     busy_by_worker: Sequence[float]
 
@@ -195,6 +200,7 @@ class RunSums:
         self._polls: Counter[str] = Counter()
         self._saturated: Counter[str] = Counter()
         self._made: Counter[str] = Counter()
+        self._demotions: Counter[str] = Counter()
         self._last: Sequence[dict[str, Facts]] = ()
         self._taken: Sequence[dict[str, int]] = ()
         self._busy: Sequence[dict[str, int]] = ()
@@ -241,6 +247,8 @@ class RunSums:
                 last[name] = facts
             if facts.made:
                 self._made[name] += facts.made
+            if facts.demotions:
+                self._demotions[name] += facts.demotions
             if facts.polls:
                 self._polls[name] += facts.polls
                 self._saturated[name] += facts.saturated
@@ -258,6 +266,7 @@ class RunSums:
             polls=self._polls[name],
             saturated=self._saturated[name],
             made=self._made[name],
+            demotions=self._demotions[name],
             taken_by_worker=taken if len(taken) > 1 else [self.counts[name]],
             busy_by_worker=[_NANOSECOND * it for it in busy],
         )

@@ -233,8 +233,9 @@ class Active:
     def take_facts(self) -> Facts:
         """Return the facts since the last call, except those about polls."""
         batches, largest = (0, 0) if self.exchange else (self.batches, self.largest)
-        facts = Facts(self.busy, batches, largest, self.operator.calls, made=self.made)
-        self.busy = self.batches = self.largest = self.operator.calls = self.made = 0
+        operator = self.operator
+        facts = Facts(self.busy, batches, largest, operator.calls, made=self.made, demotions=operator.demotions)
+        self.busy = self.batches = self.largest = self.made = operator.calls = operator.demotions = 0
         return facts
 
     def count_given(self, counts: dict[str, int]) -> None:

@@ -343,6 +343,7 @@ def _operator(name: str, it: OperatorProgress, progress: Progress, rates: Rates,
         "polls": it.polls,
         "saturated_polls": it.saturated_polls,
         "rows_made": it.rows_made,
+        "demotions": it.demotions,
         "workers": {"taken": _spread(it.workers_taken), "busy": _spread(it.workers_busy)},
     }
 

@@ -280,6 +280,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("operator",),
     ),
     Metric(
+        "malflow_demotions_total",
+        "counter",
+        "Workers of an operator that gave up its arrays and continued record by record.",
+        _of_operators(lambda it: it.demotions or None),
+        ("operator",),
+    ),
+    Metric(
         "malflow_tick_seconds",
         "histogram",
         "Durations of ticks, without the work between two of them.",

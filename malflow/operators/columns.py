@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from malflow.diagnostics import note_missing_field
 from malflow.records.batch import Batch
-from malflow.records.columnar import Unfit, count_demotion, is_columnar
+from malflow.records.columnar import Unfit, is_columnar
 
 if TYPE_CHECKING:
     from malflow.operators.contract import Operator
@@ -149,7 +149,7 @@ class Arrays(Generic[A]):
         self.drop()
         self._ended = True
         if self._operator.state:  # and so they had been of use
-            count_demotion()
+            self._operator.demotions += 1
         _log.info(
             "operator '%s' adds records one by one from here on: %s", self._operator.context.operator_name, reason
         )

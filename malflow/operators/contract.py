@@ -272,6 +272,9 @@ class Operator:
     """Decides about records at which the user's function fails; None if a failure ends the run. Read once a batch."""
     calls = 0
     """The greatest number of simultaneous calls to an external system since a worker last set it to zero."""
+
+    demotions = 0
+    """How often it gave up its arrays and continued record by record, since a worker last set it to zero."""
     _looked_at: tuple[Any, bool] | None = None
 
     def __init__(self, context: OperatorContext, callback: Any = None) -> None:

@@ -14,9 +14,7 @@ from malflow.records.column import join_lists
 __all__ = [
     "Columnar",
     "Unfit",
-    "count_demotion",
     "count_made",
-    "demotions",
     "estimated_bytes",
     "is_columnar",
     "joined",
@@ -31,9 +29,6 @@ _SMALL = 8
 """A part smaller than this fraction is cut from the values, not from the columns: small parts are usually numerous."""
 
 _KINDS: set[type] = set()
-
-_DEMOTED = [0]
-"""How many operators of this process have given up arrays that they had."""
 
 _MADE = [0]
 """How many rows that came as columns have become Python objects in this process."""
@@ -213,16 +208,6 @@ class Columnar(Sequence[E]):
 def count_made(rows: int) -> None:
     """Count rows that came as columns and have become Python objects. Two threads may lose a count: it is a hint."""
     _MADE[0] += rows
-
-
-def count_demotion() -> None:
-    """Count an operator that continues record by record, since something did not fit its arrays."""
-    _DEMOTED[0] += 1
-
-
-def demotions() -> int:
-    """Return how many operators in this process have continued without arrays that they had."""
-    return _DEMOTED[0]
 
 
 def rows_made() -> int:

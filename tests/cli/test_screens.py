@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -63,11 +64,11 @@ def test_screen_with_all_that_is_known() -> None:
     assert cause == "! part 'c.txt' of 'lines' gave its last record 9 min ago.  (w: why)"
 
 
-def test_rows_that_an_operator_makes() -> None:
-    split = replace(PROGRESS.operators["split"], rows_made=12_000)
+def test_rows_that_an_operator_makes_and_its_demotions() -> None:
+    split = replace(PROGRESS.operators["split"], rows_made=12_000, demotions=1)
     made = replace(PROGRESS, operators={**PROGRESS.operators, "split": split})
     lines = [line for line in screen_of(document(made)) if line.startswith(("operator", "split", "count"))]
-    assert [line.split("  ")[-1].strip() for line in lines] == ["rows made", "12,000", "-"]
+    assert [re.split("  +", line)[-2:] for line in lines] == [["rows made", "demoted"], ["12,000", "1"], ["-", "-"]]
 
 
 def test_workers_with_their_parts() -> None:

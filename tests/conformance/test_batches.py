@@ -82,6 +82,21 @@ def test_results_of_windows_become_columns(any_parallelism: Any) -> None:
     assert "'start': 0, 'end': 20, 'value_0': " in found[0][2]
 
 
+def test_demotions_are_counted_where_they_happen(any_parallelism: Any) -> None:
+    sink = VecSink[Any, Any, Any]()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        rows = [{"word": word, "n": n} for word, n in [("a", 1), ("b", 1), ("a", 2**62), ("a", 2**62), ("b", 2)]]
+        source = provider.new_stream().source("rows", ScriptedSource([it for row in rows for it in (row, PAUSE)]))
+        keyed = source.to_columns("columns").key_distribute("word", "word")
+        keyed.aggregate("totals", agg.sum("n")).sink("out", StatelessSink(sink))
+
+    handle = any_parallelism(build_dataflow).start()
+    assert handle.await_termination(SECONDS)
+    assert handle.progress.demotions == {"totals": 1}
+    assert [it.value for it in sink if it.key == "a"] == [1, 2**62 + 1, 2**63 + 1]
+
+
 class Parse:
     """Parses the texts of a batch; others than numbers fail until a file is there."""
 

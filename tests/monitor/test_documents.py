@@ -90,6 +90,7 @@ def test_keys_of_progress() -> None:
                 polls=6,
                 saturated_polls=2,
                 rows_made=3,
+                demotions=1,
                 workers_taken=Spread(4, 2.5, (4, 1)),
                 workers_busy=Spread(1.0, 0.75, (1.0, 0.5)),
             ),
@@ -181,6 +182,7 @@ def test_keys_of_progress() -> None:
                 "polls": 6,
                 "saturated_polls": 2,
                 "rows_made": 3,
+                "demotions": 1,
                 "workers": {
                     "taken": {"greatest": 4, "mean": 2.5, "by_worker": [4, 1]},
                     "busy": {"greatest": 1.0, "mean": 0.75, "by_worker": [1.0, 0.5]},
@@ -214,6 +216,7 @@ def test_keys_of_progress() -> None:
                 "polls": 0,
                 "saturated_polls": 0,
                 "rows_made": 0,
+                "demotions": 0,
                 "workers": {
                     "taken": {"greatest": 0, "mean": 0, "by_worker": []},
                     "busy": {"greatest": 0, "mean": 0, "by_worker": []},

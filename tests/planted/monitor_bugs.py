@@ -222,7 +222,7 @@ MONITOR_BUGS = [
         "facts are repeated with each report",
         "sums are replaced, not added",
         "engine/stage_operators.py",
-        "        self.busy = self.batches = self.largest = self.operator.calls = self.made = 0\n",
+        "        self.busy = self.batches = self.largest = self.made = operator.calls = operator.demotions = 0\n",
         "",
         ("tests/conformance/test_counts.py::test_facts_of_each_operator",),
     ),

@@ -31,7 +31,11 @@ RATES: Final = 60
 _MOST_WORKERS: Final = 8
 """The most workers that are listed with their parts; the others are counted."""
 
-_COLUMNS: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag", ">rows made"]
+_OFTEN: Final = ["operator", ">in/s", ">out/s", "busy", ">keys", "epoch", ">late", ">failed", ">lag"]
+_COLUMNS: Final = [*_OFTEN, ">rows made", ">demoted"]
+"""The others are left out if they are empty: few jobs read columns of Arrow."""
+
+
 _NAME: Final = 32
 """The columns for an operator's name: room for most names. Fewer cut names sooner, more push out columns of a narrow
 terminal."""
@@ -123,12 +127,11 @@ def _table(progress: Mapping[str, Any], about: About) -> list[str]:
             _number(it["failed"]),
             _number(it["lag"]),
             _number(it["rows_made"] or None),
+            _number(it["demotions"] or None),
         ]
         for it in progress["operators"]
     ]
-    columns = list(range(len(_COLUMNS)))
-    if all(row[-1] == "-" for row in rows):  # nothing came as columns, or all of it stayed so
-        columns.pop()
+    columns = [at for at in range(len(_COLUMNS)) if at < len(_OFTEN) or any(row[at] != "-" for row in rows)]
     for name in reversed(_BY_USE):
         lines = _lines(columns, rows)
         if max(map(len, lines)) <= about.width:

@@ -87,6 +87,7 @@ class OperatorProgress:
         saturated_polls: how often one of them gave all that it was asked for, so that more input probably waits.
         rows_made: the number of records that came as columns and became Python objects while it ran; reading a field
             by its name, or a function of batches, avoids that.
+        demotions: how many workers have given up adding up its columns as arrays, since a value did not fit.
         workers_taken: how the records are spread over the workers.
         workers_busy: how the busy seconds are spread over the workers.
     """
@@ -108,6 +109,7 @@ class OperatorProgress:
     polls: int = field(default=0, compare=False)
     saturated_polls: int = field(default=0, compare=False)
     rows_made: int = field(default=0, compare=False)
+    demotions: int = field(default=0, compare=False)
     workers_taken: Spread = field(default=Spread(), compare=False)
     workers_busy: Spread = field(default=Spread(), compare=False)
 
@@ -154,6 +156,7 @@ def _operator(
         polls=facts.polls,
         saturated_polls=facts.saturated,
         rows_made=facts.made,
+        demotions=facts.demotions,
         workers_taken=_spread(facts.taken_by_worker),
         workers_busy=_spread(facts.busy_by_worker),
     )
@@ -304,6 +307,11 @@ class Progress:
     def rows_made(self) -> dict[str, int]:
         """How many records came as columns and became Python objects at each operator that made any."""
         return {name: it.rows_made for name, it in self.operators.items() if it.rows_made}
+
+    @property
+    def demotions(self) -> dict[str, int]:
+        """How many workers gave up the arrays of an operator and continue record by record, for each such operator."""
+        return {name: it.demotions for name, it in self.operators.items() if it.demotions}
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the progress for notebooks, as text and as a table of the operators."""

@@ -133,8 +133,9 @@ export function shareOf(figure, members, model) {
 /** Return the counts of an operator that have no place of their own, as names and texts. */
 export function otherCounts(operator) {
   const shown = new Set(["failed", "kept", "letters", "late"]);
-  const rare = new Set(["skipped", "dropped", "retries", "refused"]);
-  return Object.entries(operator.counts)
+  const rare = new Set(["skipped", "dropped", "retries", "refused", "rows_made", "demotions"]);
+  const { counts, rows_made, demotions } = operator;
+  return Object.entries({ ...counts, rows_made, demotions })
     .filter(([name, value]) => !shown.has(name) && (value > 0 || !rare.has(name)))
     .map(([name, value]) => [name.replaceAll("_", " "), count(value)]);
 }

@@ -189,7 +189,6 @@ export function Panel({ operator, model, state, range, until, onChoose, onReplay
         ${isNumber(operator.late) && html`<${Fact} name="late" title="Late records: older than the last epoch (watermark) of the stream">${counted(operator.late, "record")}${operator.lateness ? html` <small>at most by ${plain(operator.lateness, 40)}</small>` : null}<//>`}
         ${operator.failed > 0 && html`<${Fact} name="failed"><span class="bad">${counted(operator.failed, "record")}</span><//>`}
         ${isNumber(operator.largest) && operator.largest > 0 && html`<${Fact} name="largest batch" title="The most records that it has received at once">${counted(operator.largest, "record")}<//>`}
-        ${operator.rows_made > 0 && html`<${Fact} name="rows made" title="Columns that became Python objects here">${counted(operator.rows_made, "row")}<//>`}
         ${otherCounts(operator).map(([name, value]) => html`<${Fact} key=${name} name=${plain(name, 24)}>${value}<//>`)}
       </dl>
       <div class="charts">
