@@ -74,6 +74,11 @@ class Frame(Columnar[Any]):
         return isinstance(self.row, MadeRows)
 
     @property
+    def is_accumulated(self) -> bool:  # type: ignore[override] # as its rows are
+        """Whether the rows are accumulators, each of several records."""
+        return isinstance(self.row, MadeRows) and self.row.are_accumulators
+
+    @property
     def batch(self) -> pa.RecordBatch | None:
         """The columns as a record batch, not to be written to; None if the rows have been made."""
         return self._batch

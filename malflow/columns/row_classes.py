@@ -15,6 +15,9 @@ __all__ = ["MadeRows", "fields_of", "record_fields"]
 class MadeRows(ABC):
     """Rows that are made of several columns together, such as results of windows. Equal ones make equal rows."""
 
+    are_accumulators = False
+    """Whether each row is an accumulator of several records."""
+
     @property
     @abstractmethod
     def fields(self) -> frozenset[str]:

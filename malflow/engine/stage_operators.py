@@ -151,9 +151,7 @@ class OutputChannels:
 
 
 def _has_accumulated(values: Sequence[Any]) -> bool:
-    from malflow.operators.windows.local_aggregate import (  # noqa: PLC0415 - only programs that use it need it
-        has_accumulated,
-    )
+    from malflow.aggregators.exactness import has_accumulated  # noqa: PLC0415 - only programs that use it need it
 
     return has_accumulated(values)
 

@@ -16,6 +16,7 @@ __all__ = [
     "Unfit",
     "count_made",
     "estimated_bytes",
+    "is_accumulated",
     "is_columnar",
     "joined",
     "made",
@@ -56,6 +57,9 @@ class Columnar(Sequence[E]):
 
     has_arrays = False
     """Whether the columns are arrays of Arrow: they are routed, merged and added up as such."""
+
+    is_accumulated = False
+    """Whether the values are accumulators, each of several records: `malflow.aggregators.exactness`."""
 
     joins_uneven = False
     """Whether `join` takes parts of different lengths in turn."""
@@ -218,6 +222,11 @@ def rows_made() -> int:
 def is_columnar(values: Sequence[E]) -> TypeGuard[Columnar[E]]:
     """Whether values are `Columnar`; a look at their type alone. That is cheap for a small batch."""
     return type(values) in _KINDS
+
+
+def is_accumulated(values: Sequence[Any]) -> bool:
+    """Whether all values are accumulators, as columns."""
+    return is_columnar(values) and values.is_accumulated
 
 
 def made(values: Sequence[E]) -> Sequence[E]:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from malflow import DataMessage, OperatorError, SingleThreadRuntime, StreamProvider, agg
 from malflow.agg import Aggregator
+from malflow.aggregators.exactness import Accumulated
 from malflow.engine.plan import Channel, Program, Stage
-from malflow.operators.windows.local_aggregate import Accumulated, LocalAggregate, Worth
+from malflow.operators.windows.local_aggregate import LocalAggregate, Worth
 from malflow.records.batch import Batch
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource

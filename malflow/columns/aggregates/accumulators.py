@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Accumulators:
     Args:
         slots: the slots of an accumulator.
         merges: how many accumulators may be merged into one.
+        sends: whether they are sent, for others to join them exactly.
 
     Attributes:
         size: the number of places.
@@ -37,12 +39,18 @@ class Accumulators:
         Unfit: if a slot has no kernel.
     """
 
-    def __init__(self, slots: Sequence[Slot], merges: int = 1) -> None:
+    def __init__(self, slots: Sequence[Slot], merges: int = 1, *, sends: bool = False) -> None:
         kernels = kernels_of(slots, merges)
         if kernels is None:
             raise Unfit("an aggregator has no form for arrays, or reads more than a field by its name")
         self.kernels = kernels
         self.size = 0
+        self._sends = sends
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of records matters where accumulators are joined, beyond those of one accumulator."""
+        return any(kernel.is_ordered for kernel in self.kernels)
 
     @property
     def is_timed(self) -> bool:
@@ -53,9 +61,30 @@ class Accumulators:
         """Return the arrays that records are added from, of each slot; nothing is changed yet.
 
         Raises:
-            Unfit: if a column has items that arrays can't hold.
+            Unfit: if a column has items that arrays can't hold, or from which no accumulators can be sent.
         """
-        return [kernel.read(frame, times) for kernel in self.kernels]
+        read = [kernel.read(frame, times) for kernel in self.kernels]
+        if self._sends and not all(kernel.joins(arrays) for kernel, arrays in zip(self.kernels, read, strict=True)):
+            raise Unfit("joining accumulators of these records would not be exact")
+        return read
+
+    def columns(self, fields: Fields) -> list[list[Column]]:
+        """Return states as columns, to be sent."""
+        return [kernel.columns(arrays) for kernel, arrays in zip(self.kernels, fields, strict=True)]
+
+    def sent(self, columns: Sequence[Column]) -> list[list[Array]]:
+        """Return the arrays of states that were sent; nothing is changed yet.
+
+        Raises:
+            Unfit: if the arrays can't hold them.
+        """
+        each = iter(columns)
+        return [kernel.sent(list(islice(each, len(kernel.blank())))) for kernel in self.kernels]
+
+    def join(self, lot: Lot, sent: Sequence[Sequence[Array]]) -> None:
+        """Add accumulators that were sent, in order."""
+        for kernel, arrays in zip(self.kernels, sent, strict=True):
+            kernel.join(lot, arrays)
 
     def check(self, lot: Lot, read: Sequence[Sequence[Array]]) -> None:
         """Check that the arrays can hold the results, before they are changed.

@@ -175,6 +175,31 @@ class SlotKernel(ABC):
     def merge(self, one: Sequence[Array], other: Sequence[Array]) -> list[Array]:
         """Return the states of the records of both, state by state; `one` first."""
 
+    is_ordered = False
+    """Whether the order of records matters to `join`, beyond those of one accumulator."""
+
+    def joins(self, read: Sequence[Array]) -> bool:
+        """Whether adding records to an accumulator of their own, and that one to another, is as adding them to it."""
+        del read
+        return False
+
+    def columns(self, fields: Sequence[Array]) -> list[Column]:
+        """Return states as columns, to be sent."""
+        return list(map(Column, fields))
+
+    def sent(self, columns: Sequence[Column]) -> list[Array]:
+        """Return the arrays of states that were sent, from which `join` adds them; nothing is changed yet.
+
+        Raises:
+            Unfit: if the arrays can't hold them.
+        """
+        arrays = [column.numbers for column in columns if column.numbers is not None]
+        return [*arrays[:-1], self.settle(arrays[-1])]
+
+    def join(self, lot: Lot, sent: Sequence[Array]) -> None:
+        """Add accumulators that were sent, in order: their places are those of the lot."""
+        self.add(lot, sent)
+
     def states(self, fields: Sequence[Array]) -> list[Any]:
         """Return states as objects of Python, as they are in an accumulator."""
         items: list[Any] = fields[0].tolist()

@@ -72,6 +72,7 @@ class PaneArrays(Mapping[int, Cells]):
         merges: how many panes a window has.
         admit: checks a new key; None if there is no need to.
         tracked: whether changes are tracked.
+        sends: whether the accumulators are sent, for others to join them exactly.
         on_renumber: called when the keys have got other codes, so that cells that were kept are of no use.
 
     Attributes:
@@ -90,13 +91,14 @@ class PaneArrays(Mapping[int, Cells]):
         merges: int,
         admit: Callable[[Any], object] | None,
         tracked: bool,
-        on_renumber: Callable[[], None],
+        sends: bool = False,
+        on_renumber: Callable[[], object] = int,
     ) -> None:
         self._on_renumber = on_renumber
         self.outcomes: Outcomes | None = outcomes_of(aggregators, slots)
         self._state = state
         self._tracked = tracked
-        self._accumulators = Accumulators(slots, merges)
+        self._accumulators = Accumulators(slots, merges, sends=sends)
         self._codes = Codes(admit)
         self._rows: dict[int, int] = {}
         self._free: list[int] = []
@@ -104,6 +106,7 @@ class PaneArrays(Mapping[int, Cells]):
         self._seen: Ints = np.zeros(0, np.int64)  # the number of the first record of each cell
         self._dirty = np.zeros(0, np.bool_)
         self._count = 0
+        self._taken = 0
         self._cleared = 0
         self._load(state)
 
@@ -122,8 +125,13 @@ class PaneArrays(Mapping[int, Cells]):
         self._seen[cells] = np.arange(len(cells))
         self._count = len(cells)
 
-    def add(self, batch: Batch, times: Column, numbers: Ints) -> None:
-        """Add records.
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of records matters where accumulators are joined, beyond those of one accumulator."""
+        return self._accumulators.is_ordered
+
+    def add(self, batch: Batch, times: Column, numbers: Ints) -> int:
+        """Add records, or accumulators of records; return how many more accumulators there are.
 
         Args:
             batch: the records, one or more.
@@ -134,7 +142,7 @@ class PaneArrays(Mapping[int, Cells]):
             Unfit: if arrays can't hold a record or its result, or are too sparse. They have not changed then.
         """
         with np.errstate(all="ignore"):
-            read = self._accumulators.read(batch.values, times if self._accumulators.is_timed else None)
+            read, add = self._read(batch.values, times)
             codes = self._codes.encode(batch.keys)
             least, most = int(numbers.min()), int(numbers.max())
             if least == most:
@@ -144,12 +152,29 @@ class PaneArrays(Mapping[int, Cells]):
                 cells = self._cells(numbers, least, most, codes)
             lot = Lot(cells, len(self._seen), self._is_unseen)
             self._accumulators.check(lot, read)
-            self._accumulators.add(lot, read)
-            first = np.flatnonzero(self._seen[cells] == _UNSEEN)
-            np.minimum.at(self._seen, cells[first], first + self._count)
+            add(lot, read)
+            found = self._note_first(cells)
             self._count += len(cells)
             if self._tracked:
                 self._dirty[cells] = True
+        return found
+
+    def _note_first(self, cells: Ints) -> int:
+        """Note the number of the first record of each new cell; return how many there are."""
+        if self._count == self._taken:
+            numbers = np.arange(self._count, self._count + len(cells))
+        else:
+            first = np.flatnonzero(self._seen[cells] == _UNSEEN)
+            cells, numbers = cells[first], first + self._count
+        self._seen[cells[::-1]] = numbers[::-1]  # of several numbers for a cell, the last one of an assignment counts
+        return int(np.count_nonzero(self._seen[cells] == numbers))
+
+    def _read(self, values: Any, times: Column) -> tuple[list[list[Array]], Callable[[Lot, list[list[Array]]], None]]:
+        """Return the arrays that records or accumulators are added from, and the function that adds them."""
+        accumulators = self._accumulators
+        if not values.is_accumulated:
+            return accumulators.read(values, times if accumulators.is_timed else None), accumulators.add
+        return accumulators.sent(list(map(Column, values.batch.columns))), accumulators.join
 
     def _cells(self, numbers: Ints, least: int, most: int, codes: Ints) -> Ints:
         if most - least < len(numbers):
@@ -255,6 +280,25 @@ class PaneArrays(Mapping[int, Cells]):
         self._seen[row] = _UNSEEN
         self._dirty[row] = False
         self._free.append(self._rows.pop(number))
+
+    def take(self) -> tuple[Ints, Column, list[list[Column]]]:
+        """Drop all accumulators, and return them as columns, in the order of their first records.
+
+        Return also the numbers of these records, counted since the last call, and their keys.
+        """
+        rows = [self._row(number) for number in self._rows]
+        held = np.concatenate([np.flatnonzero(self._seen[row] != _UNSEEN) + row.start for row in rows])
+        seen = self._seen[held] - self._taken
+        cell_of = np.full(self._count - self._taken, -1)  # a sort would take longer
+        cell_of[seen] = held
+        first = np.flatnonzero(cell_of >= 0)
+        cells = cell_of[first]
+        keys = self._codes.column(cells % self._width)
+        columns = self._accumulators.columns(self._accumulators.at(cells))
+        for number in list(self._rows):
+            self.drop(number)
+        self._taken = self._count
+        return first, keys, columns
 
     def merge(self, one: Cells, other: Cells) -> Cells:
         """Merge the accumulators of each key, with `one` first; a key that only one side has keeps its own."""

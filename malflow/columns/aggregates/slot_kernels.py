@@ -84,6 +84,10 @@ class _Sum(SlotKernel):
     def merge(self, one: Sequence[Array], other: Sequence[Array]) -> list[Array]:
         return [one[0] + other[0]]
 
+    def joins(self, read: Sequence[Array]) -> bool:
+        del read
+        return self.kind == "i"
+
     def load(self, states: Sequence[Any]) -> list[Array]:
         (totals,) = super().load(states)
         if self.kind == "i" and len(totals):
@@ -113,6 +117,9 @@ class _Count(_Sum):
         else:
             super().add(lot, read)
 
+    def join(self, lot: Lot, sent: Sequence[Array]) -> None:
+        np.add.at(self.fields[0], lot.places, sent[0])
+
 
 class _CountOf(_Count):
     """A count of the records with a true field."""
@@ -121,7 +128,7 @@ class _CountOf(_Count):
         return [self.settle(truths(frame, self.slot.column).astype(np.int64))]
 
     def add(self, lot: Lot, read: Sequence[Array]) -> None:
-        np.add.at(self.fields[0], lot.places, read[0])
+        self.join(lot, read)
 
 
 class _Extreme(SlotKernel):
@@ -172,6 +179,9 @@ class _Extreme(SlotKernel):
 
     def merge(self, one: Sequence[Array], other: Sequence[Array]) -> list[Array]:
         return [np.where(self.compare(other[0], one[0]), other[0], one[0])]
+
+    def joins(self, read: Sequence[Array]) -> bool:
+        return self._has_order(read[0])
 
     def load(self, states: Sequence[Any]) -> list[Array]:
         (found,) = super().load(states)
@@ -250,6 +260,7 @@ class _InTime(SlotKernel):
     best: Any
     takes_equal: bool
     nothing: int
+    is_ordered = True
 
     def __init__(self, slot: Slot, merges: int = 1) -> None:
         super().__init__(slot, merges)
@@ -304,8 +315,19 @@ class _InTime(SlotKernel):
         is_better = self.compare(other[0], one[0])
         return [np.where(is_better, b, a) for a, b in zip(one, other, strict=True)]
 
+    def joins(self, read: Sequence[Array]) -> bool:
+        del read
+        return True
+
+    def columns(self, fields: Sequence[Array]) -> list[Column]:
+        return [Column(fields[0], self._times), Column(fields[1])]
+
+    def sent(self, columns: Sequence[Column]) -> list[Array]:
+        self._fit(columns[0].kind)
+        return super().sent(columns)
+
     def states(self, fields: Sequence[Array]) -> list[Any]:
-        return list(zip(Column(fields[0], self._times).tolist(), fields[1].tolist(), strict=True))
+        return list(zip(*[column.tolist() for column in self.columns(fields)], strict=True))
 
     def load(self, states: Sequence[Any]) -> list[Array]:
         if not states:

@@ -12,73 +12,31 @@ raises the usual errors.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from itertools import count, groupby
+from itertools import count
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from malflow.aggregators.column_loop import AddingFailed, ColumnLoop
 from malflow.aggregators.contract import Aggregator
-from malflow.aggregators.exactness import has_fixed_zones
+from malflow.aggregators.exactness import Accumulated, has_fixed_zones
 from malflow.diagnostics import operator_error
 from malflow.event_time.panes import Panes, fitted, horizon
 from malflow.message import MAX
 from malflow.partitioners import PLAIN_TYPES, STABLE_KEYS_MET
 from malflow.records.batch import Batch
-from malflow.records.columnar import is_columnar
+from malflow.records.columnar import Unfit
 from malflow.windows import TimeWindows
 
+if TYPE_CHECKING:
+    from malflow.columns.aggregates.local import LocalArrays
+
 __all__ = [
-    "Accumulated",
     "LocalAggregate",
     "NumberedAccumulators",
     "Worth",
-    "has_accumulated",
-    "merge_into",
-    "runs_of",
 ]
-
-
-class Accumulated(tuple[Any]):
-    """In a column of values: an accumulator of several records of one key and pane, the only item."""
-
-    __slots__ = ()
-
-
-def has_accumulated(values: Sequence[Any]) -> bool:
-    """Whether a column of values has accumulators among its records."""
-    return not is_columnar(values) and Accumulated in set(map(type, values))
-
-
-def runs_of(batch: Batch) -> list[tuple[bool, Batch]]:
-    """Split a batch, without its epochs, into runs of accumulators and runs of records."""
-    kinds = [type(value) is Accumulated for value in batch.values]
-    runs = [[at for at, _ in run] for _, run in groupby(enumerate(kinds), itemgetter(1))]
-    return [(kinds[run[0]], batch.part(run[0], run[-1] + 1)) for run in runs]
-
-
-def merge_into(
-    states: MutableMapping[Any, Any],
-    run: Batch,
-    merge: Callable[[Any, Any], Any],
-    admit: Callable[[Any], object] | None,
-) -> None:
-    """Merge accumulators into the accumulators of their keys, in order.
-
-    Args:
-        states: the accumulators by key.
-        run: accumulators only.
-        merge: returns the accumulator of the records of both.
-        admit: called with each new key before it is inserted.
-    """
-    for key, value in zip(run.key_column(), run.values, strict=True):
-        if key in states:
-            states[key] = merge(states[key], value[0])
-        else:
-            if admit is not None:
-                admit(key)
-            states[key] = value[0]
 
 
 _SEEN = 8_192
@@ -89,6 +47,9 @@ _FIRST = 4
 
 _ALL = 12
 """So many records of a tick must become one accumulator: with fewer, sending the records takes less time."""
+
+_LIGHTER = 2
+"""So many accumulators in arrays cost as one otherwise, beside their records: 6 records each are as many as pay."""
 
 _TICKS = 16
 """Ticks until it is looked at again. Fewer: more trials that waste time; more: a slower reaction to other data."""
@@ -227,22 +188,78 @@ class LocalAggregate:
         self._held: list[_Held | Batch] = []
         self._count = 0
         self._saved = 0
+        self._aggregators = aggregators
+        self._takes_arrays = True
+        self._arrays: LocalArrays | None = None
 
     def take(self, batch: Batch) -> Sequence[Batch]:
         """Take records on their way; return those to be sent now."""
-        if not self._worth.is_given or batch.has_arrays:  # columns cost less on the way than here
-            if batch.epochs:
-                self._reached, self._horizon = batch.epochs[-1][1], None
+        if not self._worth.is_given or (batch.has_arrays and not self._takes_arrays):
+            self._pass(batch.epochs)
             return (*self.drain(), batch)
+        if not (self._add_columns(batch) if batch.has_arrays else self._add_records(batch)):
+            self._hold(batch)
+        return self.drain() if self._count >= _MOST or not self._worth.is_given else ()
+
+    def _add_records(self, batch: Batch) -> bool:
+        """Add records one by one; return whether that is exact."""
         runs = self._runs(batch)
         if runs is None:
-            self._hold(batch)
-        else:
-            self._add(batch, *runs)
-        return self.drain() if self._count >= _MOST or not self._worth.is_given else ()
+            return False
+        self._seal()
+        self._add(batch, *runs)
+        return True
+
+    def _add_columns(self, batch: Batch) -> bool:
+        """Add columns of records to arrays; return whether that is exact, and arrays hold them."""
+        self._open.clear()
+        if self._reached is None or batch.keys is None:
+            return False
+        try:
+            arrays = self._begin_arrays() if self._arrays is None else self._arrays
+            is_cut = arrays.is_ordered and bool(batch.epochs)
+            if is_cut and _FEW * len(batch.epochs) > len(batch):
+                return False
+            if is_cut:
+                self._seal()
+            found = arrays.add(batch, self._reached)
+        except Unfit:
+            self._seal()
+            self._arrays = None
+            return False
+        self._pass(batch.epochs)
+        self._note(len(batch), found, found // _LIGHTER)
+        if is_cut:
+            self._seal()
+        return True
+
+    def _begin_arrays(self) -> LocalArrays:
+        from malflow.columns.aggregates.local import LocalArrays  # noqa: PLC0415 - only the extra has it
+
+        self._takes_arrays = False
+        self._arrays = LocalArrays(self._unfitted, self._aggregators)
+        self._takes_arrays = True
+        return self._arrays
+
+    def _seal(self) -> None:
+        """Add no more to the accumulators in arrays."""
+        if self._arrays:
+            self._held.append(self._arrays.take())
+
+    def _pass(self, epochs: Sequence[tuple[int, Any]]) -> None:
+        """Note epochs, without a look at what they close."""
+        if epochs:
+            self._reached, self._horizon = epochs[-1][1], None
+
+    def _note(self, records: int, accumulators: int, counted: int) -> None:
+        """Count records, and the accumulators that they have become; their cost is that of some `counted` ones."""
+        self._count += accumulators
+        self._saved += records - accumulators
+        self._worth.note(records, counted)
 
     def drain(self) -> Sequence[Batch]:
         """Return all that it holds."""
+        self._seal()
         batches = [it if isinstance(it, Batch) else it.batch() for it in self._held]
         self._open, self._held, self._count = {}, [], 0
         return batches
@@ -259,13 +276,13 @@ class LocalAggregate:
 
     def _hold(self, batch: Batch) -> None:
         """Hold records as they are, after all that came before."""
+        self._seal()
         if self._reached is not None:
             self._worth.note(len(batch), len(batch))
         self._held.append(batch)
         self._count += len(batch)
         self._open.clear()
-        if batch.epochs:
-            self._reached, self._horizon = batch.epochs[-1][1], None
+        self._pass(batch.epochs)
 
     def _runs(self, batch: Batch) -> tuple[list[_Run], list[Sequence[Any]]] | None:
         """Return the runs of a batch, and the columns of its values; None if it can't be aggregated exactly."""
@@ -353,9 +370,7 @@ class LocalAggregate:
             held = self._held[-1]
             if isinstance(held, _Held):
                 held.add(batch, found, run.epochs)
-            self._count += len(found)
-            self._saved += run.stop - run.start - len(found)
-            self._worth.note(run.stop - run.start, len(found))
+            self._note(run.stop - run.start, len(found), len(found))
             if run.closing is not None:
                 self._close(run.closing)
 

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.exactness import has_accumulated, merge_into, runs_of
 from malflow.aggregators.fuse import compile_kernel
 from malflow.errors import failures
 from malflow.event_time.panes import Panes, fitted, shown_in_zone
@@ -15,7 +16,6 @@ from malflow.operators.columns import Arrays, Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.keyed.stateful import admission_of
 from malflow.operators.windows.early import EARLY, EarlyResults
-from malflow.operators.windows.local_aggregate import has_accumulated, merge_into, runs_of
 from malflow.operators.windows.window_operator import KeptWindows, PanedOperator
 from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit
