@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -19,15 +20,39 @@ _ON_SPARK = re.compile(r"[\[-]spark\b")
 def scope_of(test: str) -> str:
     """Return what is run by one process: the tests on Spark, or the other tests of a file."""
     path, _, name = test.partition("::")
-    if path.startswith("tests/conformance/"):
+    if path.startswith("tests/conformance/") and "[" in name:
         return "spark" if _ON_SPARK.search(name) else path
-    return "spark" if _is_on_spark(path) else path
+    names = _on_spark(path)
+    return "spark" if "pytestmark" in names or re.split(r"\W", name)[0] in names else path
 
 
 @cache
-def _is_on_spark(path: str) -> bool:
+def _on_spark(path: str) -> set[str]:
+    """Return the functions and other names of a file that have the mark of Spark, or use a name that has it."""
     file = _ROOT / path
-    return path.startswith("tests/") and file.is_file() and "pytest.mark.spark" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8") if path.startswith("tests/") and file.is_file() else ""
+    if "pytest.mark.spark" not in text:
+        return set()
+    lines = text.splitlines()
+    found: set[str] = set()
+    words = {name: _words(node, lines) for node in ast.parse(text).body for name in _defined(node)}
+    while more := {name for name, used in words.items() if used & {"spark", *found}} - found:
+        found |= more
+    return found
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """Return the names that a statement of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [it.id for it in targets if isinstance(it, ast.Name)]
+
+
+def _words(node: Any, lines: list[str]) -> set[str]:
+    """Return the words of a statement and of its decorators."""
+    first = min([node.lineno, *(it.lineno for it in getattr(node, "decorator_list", ()))])
+    return {*re.findall(r"\w+", "\n".join(lines[first - 1 : node.end_lineno]))}
 
 
 @pytest.hookimpl(optionalhook=True)
