@@ -31,7 +31,7 @@ pytest_plugins = [
 
 _anyhow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 settings.register_profile("dev", _anyhow, max_examples=25)
-settings.register_profile("ci", _anyhow, max_examples=40, derandomize=True)
+settings.register_profile("ci", _anyhow, max_examples=25, derandomize=True)
 settings.register_profile("planted", _anyhow, max_examples=100, derandomize=True)
 settings.register_profile("nightly", _anyhow, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

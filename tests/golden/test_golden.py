@@ -357,7 +357,8 @@ def test_keys_that_had_another_place_are_found_again(
     [
         *(partial(SingleThreadRuntime, parallelism=workers) for workers in (1, 2, 3, 4)),
         in_processes(3),
-        *(pytest.param(partial(SparkRuntime, parallelism=workers), marks=pytest.mark.spark) for workers in (3, 4)),
+        pytest.param(partial(SparkRuntime, parallelism=3), marks=[pytest.mark.spark, pytest.mark.nightly]),
+        pytest.param(partial(SparkRuntime, parallelism=4), marks=pytest.mark.spark),
     ],
     ids=["1", "2", "3", "4", "processes", "spark, 3", "spark, 4"],
 )

@@ -19,7 +19,7 @@ from malflow.snapshot import snapshots
 from malflow.sources import SingleIteratorSource
 from malflow.testing import ScriptedSource
 from tests.kit.backends import at_once, kept_states
-from tests.kit.nights import at_night
+from tests.kit.nights import NIGHTLY, at_night
 from tests.kit.waiting import wait_until
 from tests.multiprocess.groups import DEADLINE
 from tests.multiprocess.runs import BOTH, Heard, add, is_first, processes, scripted, summed
@@ -129,7 +129,7 @@ def test_a_process_that_dies_while_others_wait_for_it_is_named(tmp_path: Path, v
         numbers = provider.new_stream().source("numbers", ScriptedSource({"a": [1], "b": [2]})).inspect("die", die)
         numbers.key_distribute("key", lambda msg: msg.value).stateful_map("sum", add, int)
 
-    for _ in range(5):
+    for _ in range(5 if NIGHTLY else 2):
         with pytest.raises(RunFailed) as raised:
             processes(build).execute()
         pid = (tmp_path / "died").read_text()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 
 from malflow import GraphError, MalflowError, OperatorError, StreamProvider
 from malflow.sources import SingleIteratorSource
+from tests.kit.nights import at_night
 from tests.multiprocess.groups import DEADLINE, ROOT
-from tests.multiprocess.runs import Heard, processes, run_map, scripted
+from tests.multiprocess.runs import BOTH, Heard, processes, run_map, scripted
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +150,8 @@ def run_script(folder: Path, *arguments: str, script: str = "") -> subprocess.Co
 
 
 @pytest.mark.parametrize(
-    ("way", "method"), [*((way, "spawn") for way in WAYS), ("script", "forkserver"), ("standard input", "forkserver")]
+    ("way", "method"),
+    at_night(product(WAYS, BOTH), but=[("script", "forkserver"), ("standard input", "spawn"), ("command", "spawn")]),
 )
 def test_a_script_without_a_guard_runs(folder: Path, way: str, method: str) -> None:
     done = run_script(folder, *WAYS[way], method, str(folder / "state"), script=SCRIPT)

@@ -32,7 +32,9 @@ def code_at_once(number: signal.Signals) -> int:
 
 
 @pytest.mark.fault("H1")
-@pytest.mark.parametrize(("method", "number"), [*CASES, ("none", signal.SIGTERM), ("none", signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("method", "number"), [*CASES, *at_night(product(["none"], NUMBERS), but=[("none", signal.SIGINT)])]
+)
 def test_a_signal_to_the_group_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals, method: str) -> None:
     with group(tmp_path, Options(**SLOW, start_method=method)) as program:
         wait_until(lambda: newest(tmp_path) and counted(tmp_path), DEADLINE)

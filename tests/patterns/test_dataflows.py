@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from malflow.patterns.positions import Masks
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from tests.kit.driving import Store, compiled, finish
+from tests.kit.nights import at_night
 from tests.patterns.examples import EXAMPLES, Example
 from tests.patterns.reference import Meaning
 from tests.patterns.specs import Spec, built
@@ -189,8 +191,10 @@ def test_examples_survive_a_restart_after_each_record(example: Example, bound: i
     assert rows_of(sink) == expected_rows(example.spec, example.after, items, bound)
 
 
-@pytest.mark.parametrize("after", ["end", "start", "all"])
-@pytest.mark.parametrize("number", range(0, len(EXAMPLES), 4))
+_EVERY_FOURTH = [*product(range(0, len(EXAMPLES), 4), ["end", "start", "all"])]
+
+
+@pytest.mark.parametrize(("number", "after"), at_night(_EVERY_FOURTH, but=_EVERY_FOURTH[::4]))
 def test_examples_are_exactly_once(number: int, after: str) -> None:
     example: Example = EXAMPLES[number]
     items = [Timed((key, value), at) for at, value in example.events for key in "xy"]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = settings().max_examples
 
 TestRecovery = RecoveryMachine.TestCase
-TestRecovery.settings = settings(max_examples=max(60, EXAMPLES), stateful_step_count=30, report_multiple_bugs=False)
+TestRecovery.settings = settings(max_examples=max(40, EXAMPLES), stateful_step_count=30, report_multiple_bugs=False)
 
 TestSignedRecovery = SignedRecoveryMachine.TestCase
 TestSignedRecovery.settings = settings(TestRecovery.settings, max_examples=max(10, EXAMPLES // 8))

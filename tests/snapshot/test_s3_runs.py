@@ -23,6 +23,7 @@ from malflow.testing import CRASH, PAUSE, Crash, ScriptedSource
 from tests.kit.backends import kept_states
 from tests.kit.faulty_s3 import FaultyS3
 from tests.kit.jobs import KEY, Clock, steady
+from tests.kit.nights import at_night
 from tests.kit.s3_servers import S3_SERVERS, s3_options
 from tests.kit.waiting import wait_until
 
@@ -148,7 +149,7 @@ FAULTS = [
 
 @ON_BOTH_SERVERS
 @pytest.mark.fault("C5", "C7", "C11", "C12")
-@pytest.mark.parametrize("folder", ["/d/", "/m/"])
+@pytest.mark.parametrize("folder", at_night(["/d/", "/m/"], but=["/m/"]))
 def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Place, folder: str) -> None:
     server = place.server
     source = paced(*range(1, 9), CRASH, 9)
@@ -164,7 +165,9 @@ def test_totals_are_exact_whatever_happens_to_the_writes_of_snapshots(place: Pla
 
 
 @pytest.mark.fault("C9")
-@pytest.mark.parametrize(("fault", "rest"), [("throttled", [2, 3]), ("error_after", [3])])
+@pytest.mark.parametrize(
+    ("fault", "rest"), at_night([("throttled", [2, 3]), ("error_after", [3])], but=[("error_after", [3])])
+)
 def test_commit_whose_outcome_stays_unknown_is_settled_by_the_next_run(
     place: Place, fault: str, rest: list[int]
 ) -> None:

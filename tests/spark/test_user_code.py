@@ -12,6 +12,7 @@ import pytest
 from malflow import OperatorError, SparkRuntime
 from malflow.snapshot import FsspecBackend
 from tests.kit.backends import kept_states
+from tests.kit.nights import at_night
 from tests.runtime.test_user_code import undisturbed
 from tests.runtime.user_code import KINDS, RAISED, Trap
 
@@ -28,7 +29,7 @@ CASES = [
 
 
 @pytest.mark.fault("E24", "I15")
-@pytest.mark.parametrize(("kind", "raised"), CASES)
+@pytest.mark.parametrize(("kind", "raised"), at_night(CASES, but=CASES[::2]))
 def test_error_of_user_code_is_reported_and_nothing_is_lost(kind: str, raised: str, spark: Any, tmp_path: Path) -> None:
     trap, backend = Trap(tmp_path), FsspecBackend(str(tmp_path / "kept"))
     run = partial(_run, kind, trap, backend, spark)

@@ -17,6 +17,6 @@ def test_each_store_keeps_the_laws(
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "25")  # pages of S3, without a thousand requests
     assert_store(
         place.open,
-        pages=60 if kind in ("s3", "gateway") else 1_010,
+        pages=30 if kind in ("s3", "gateway") else 1_010,
         without=["pickled"] if kind == "memory" else (),  # a memory is of one process
     )
