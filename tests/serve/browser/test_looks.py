@@ -121,7 +121,7 @@ def test_every_fault_has_a_headline(view: View) -> None:
 
 
 def test_figures_agree_and_snapshots_are_one_line(view: View, store: FsspecBackend) -> None:
-    with shown(orders(Prices()), store, SECOND / 2) as run:
+    with shown(orders(Prices()), store, SECOND / 8) as run:
         wait_until(lambda: (run.handle.progress.snapshot or 0) > 3)
         seen = view(run.url).ready()
         seen.show("price")
@@ -140,7 +140,7 @@ def test_figures_agree_and_snapshots_are_one_line(view: View, store: FsspecBacke
 
 
 def test_letters_of_an_operator_are_one_line(view: View, store: FsspecBackend) -> None:
-    with shown(failing, store, SECOND / 4) as run:
+    with shown(failing, store, SECOND / 8) as run:
         wait_until(lambda: (run.handle.progress.snapshot or 0) > 4)
         seen = view(run.url).ready()
         seen.updated(2)
@@ -343,7 +343,7 @@ def test_a_hidden_tab_asks_less_often(view: View) -> None:
         seen.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
         seen.updated(1)
         asked = len([it for it in seen.requests if "api/progress" in it])
-        seen.tab.wait_for_timeout(3000)
+        seen.tab.wait_for_timeout(900)  # in which a page that is seen asks three times
         assert len([it for it in seen.requests if "api/progress" in it]) - asked <= 1
 
 
