@@ -1,0 +1,1 @@
+"""SQL over streams: a text becomes operators of the same dataflow."""

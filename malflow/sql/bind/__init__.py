@@ -1,0 +1,1 @@
+"""Binding: names become columns, calls become functions, and each expression gets its type."""

@@ -1,0 +1,420 @@
+"""Binding expressions: what a text says of a row becomes a calculation of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from malflow.sql.bind.arithmetic import calculation, comparison, negation
+from malflow.sql.bind.casts import cast, converted, tried
+from malflow.sql.bind.literals import literal
+from malflow.sql.bind.scope import Scope
+from malflow.sql.bind.typed import (
+    Aggregated,
+    Comparison,
+    Connected,
+    First,
+    IsNull,
+    IsTruth,
+    Lenient,
+    Not,
+    OneOf,
+    Picked,
+    Strict,
+    Typed,
+    Value,
+)
+from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.functions.table import Signature, bound_call, fitting, shown
+from malflow.sql.syntax import expressions as tree
+from malflow.sql.syntax.expressions import COMPARISONS, Expression, Name
+from malflow.sql.text import Span
+from malflow.sql.types import BOOLEAN, INTEGERS, NULL, TEXTS, SqlType, common_type
+from malflow.words import did_you_mean
+
+__all__ = ["AGGREGATES", "ExpressionBinder"]
+
+_NAMES = """COUNT SUM AVG MIN MAX FIRST_VALUE LAST_VALUE STDDEV_POP STDDEV_SAMP STDDEV VAR_POP VAR_SAMP VARIANCE LISTAGG
+    COLLECT ARRAY_AGG"""
+
+AGGREGATES = frozenset(_NAMES.split())
+"""Functions of many rows."""
+
+
+class ExpressionBinder:
+    """Binds expressions about the rows of a scope.
+
+    Args:
+        scope: the columns.
+        parameters: the values of parameters, as literals.
+        functions: functions of the user, by name: each returns the call with its arguments, or fails.
+        aggregates: whether aggregates are allowed here.
+        clause: where the expressions are, for messages.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        parameters: Mapping[str, Value] | None = None,
+        functions: Mapping[str, Callable[[Sequence[Typed], Any], Typed]] | None = None,
+        aggregates: bool = False,
+        clause: str = "",
+    ) -> None:
+        self._scope = scope
+        self._fault = scope.fault
+        self._parameters = parameters or {}
+        self._functions = functions or {}
+        self._aggregates = aggregates
+        self._clause = clause
+
+    def bind(self, node: Expression) -> Typed:
+        """Return an expression with its type.
+
+        Raises:
+            SqlError: if a name is unknown or types don't fit.
+        """
+        match node:
+            case tree.Literal():
+                return self._literal(node)
+            case tree.Reference():
+                return self._reference(node)
+            case tree.Operation():
+                return self._operation(node)
+            case tree.Case():
+                return self._case(node)
+            case tree.Cast():
+                return self._cast(node)
+            case tree.Call():
+                return self._call(node)
+            case tree.Collection():
+                return self._collection(node)
+            case tree.SubQuery():
+                raise self._fault("a query in the place of a value is not supported; join its rows", node.span)
+        raise self._fault("* is the columns of a SELECT, or the argument of COUNT", node.span)
+
+    def _operation(self, node: tree.Operation) -> Typed:
+        if bound := _OPERATIONS.get(node.op):
+            return bound(self, node)
+        if node.op.startswith("IS"):
+            return self._is(node)
+        operands = [*map(self.bind, node.operands)]
+        if len(operands) > 1:
+            return self._calculated(node.op, operands[0], operands[1], node.span)
+        found = negation(operands[0], node.span)
+        if found is None:
+            raise self._fault(f"{node.op} takes a number or an interval, not {operands[0].type.name}", node.span)
+        return found if node.op == "-" else operands[0]
+
+    def _connected(self, node: tree.Operation) -> Typed:
+        operands = tuple(map(self.condition, node.operands))
+        nullable = any(it.type.nullable for it in operands)
+        return Connected(BOOLEAN.as_nullable(nullable), node.span, node.op, operands)
+
+    def _not(self, node: tree.Operation) -> Typed:
+        operand = self.condition(node.operands[0])
+        return Not(operand.type, node.span, operand)
+
+    def _distinct(self, node: tree.Operation) -> Typed:
+        left, right = map(self.bind, node.operands)
+        compared = self._compared("=", left, right, node.span)
+        text = f"({{0}} {'==' if node.negated else '!='} {{1}})"
+        return Lenient(BOOLEAN.as_nullable(False), node.span, text, (compared.left, compared.right))
+
+    def _exists(self, node: tree.Operation) -> Typed:
+        raise self._fault("EXISTS is not supported; join the rows and filter them", node.span)
+
+    def _field(self, node: tree.Operation) -> Typed:
+        operand, name = node.operands
+        return self._member(self.bind(operand), name.names[0])  # type: ignore[attr-defined]  # a reference
+
+    def condition(self, node: Expression) -> Typed:
+        """Return an expression that is true or false.
+
+        Raises:
+            SqlError: if it is of another type.
+        """
+        found = self.bind(node)
+        if found.type.kind == "NULL":
+            return converted(found, BOOLEAN)
+        if found.type.kind != "BOOLEAN":
+            raise self._fault(f"expected a condition, got {found.type.name}", node.span)
+        return found
+
+    def _literal(self, node: tree.Literal) -> Typed:
+        if node.kind == "PARAMETER":
+            if node.text not in self._parameters:
+                hint = did_you_mean(node.text, self._parameters, else_=f"give {node.text}=...")
+                raise self._fault(f"no value for the parameter :{node.text}{hint}", node.span)
+            return replace(self._parameters[node.text], span=node.span)
+        try:
+            return literal(node)
+        except ValueError as error:
+            raise self._fault(str(error), node.span) from None
+
+    def _reference(self, node: tree.Reference) -> Typed:
+        column, members = self._scope.find(node)
+        found: Typed = column
+        for name in members:
+            found = self._member(found, name)
+        return found
+
+    def _member(self, operand: Typed, name: Name) -> Typed:
+        kind = operand.type
+        if kind.kind != "ROW":
+            raise self._fault(f"{kind.name} has no fields", name.span)
+        if name.text not in kind.names:
+            raise self._fault(f"no field {name.text!r}{did_you_mean(name.text, kind.names)}", name.span)
+        at = kind.names.index(name.text)
+        return self._part(operand, f"{{0}}[{at}]", kind.items[at], name)
+
+    @staticmethod
+    def _part(operand: Typed, template: str, kind: SqlType, node: tree.Node) -> Typed:
+        """Return a part of a value: NULL if the part or the whole is."""
+        result = kind.as_nullable(kind.nullable or operand.type.nullable)
+        return Strict(result, node.span, template, (operand,), kind.nullable)
+
+    def _calculated(self, op: str, left: Typed, right: Typed, span: Span) -> Typed:
+        if op in COMPARISONS:
+            return self._compared(op, left, right, span)
+        found = calculation(op, left, right, span)
+        if found is None:
+            raise self._fault(f"no {left.type.name} {op} {right.type.name}; {self._cure(op, left, right)}", span)
+        return found
+
+    def _compared(self, op: str, left: Typed, right: Typed, span: Span) -> Comparison:
+        found = comparison(op, left, right, span)
+        if found is None:
+            raise self._fault(f"{left.type.name} and {right.type.name} can't be compared; CAST one of them", span)
+        return found
+
+    @staticmethod
+    def _cure(op: str, left: Typed, right: Typed) -> str:
+        kinds = {left.type.kind, right.type.kind}
+        if op == "+" and kinds & {"CHAR", "VARCHAR"}:
+            return "texts are joined by ||"
+        if op == "-" and kinds & {"TIMESTAMP", "TIMESTAMP_LTZ", "DATE"}:
+            return "TIMESTAMPDIFF(SECOND, a, b) is the time between two instants"
+        return "CAST one of them"
+
+    def _is(self, node: tree.Operation) -> Typed:
+        result, what = BOOLEAN.as_nullable(False), node.op.removeprefix("IS ")
+        operand = (self.bind if what == "NULL" else self.condition)(node.operands[0])
+        if what in {"NULL", "UNKNOWN"}:
+            return IsNull(result, node.span, operand, node.negated)
+        return IsTruth(result, node.span, operand, what == "TRUE", node.negated)
+
+    def _between(self, node: tree.Operation) -> Typed:
+        operand, low, high = map(self.bind, node.operands)
+
+        def within(least: Typed, most: Typed) -> Typed:
+            sides = (self._compared(">=", operand, least, least.span), self._compared("<=", operand, most, most.span))
+            nullable = any(it.type.nullable for it in sides)
+            return Connected(BOOLEAN.as_nullable(nullable), node.span, "AND", sides)
+
+        found = within(low, high)
+        if node.op == "BETWEEN SYMMETRIC":
+            found = Connected(found.type, node.span, "OR", (found, within(high, low)))
+        return Not(found.type, node.span, found) if node.negated else found
+
+    def _in(self, node: tree.Operation) -> Typed:
+        first, *rest = node.operands
+        if isinstance(rest[0], tree.SubQuery):
+            raise self._fault("IN of a query is not supported; join its rows", node.span)
+        operand = self.bind(first)
+        compared = [self._compared("=", operand, it, it.span) for it in map(self.bind, rest)]
+        nullable = BOOLEAN.as_nullable(any(it.type.nullable for it in compared))
+        values = [it.right for it in compared]
+        sides = {it.left for it in compared}
+        if len(sides) == 1 and all(isinstance(it, Value) for it in values):
+            known = tuple(it for it in values if isinstance(it, Value) and it.value is not None)
+            return OneOf(nullable, node.span, sides.pop(), known, len(known) < len(values), node.negated)
+        either = Connected(nullable, node.span, "OR", tuple(compared))
+        return Not(nullable, node.span, either) if node.negated else either
+
+    def _like(self, node: tree.Operation) -> Typed:
+        operand, pattern, *escapes = map(self.bind, node.operands)
+        if not {operand.type.kind, pattern.type.kind} <= {*TEXTS, "NULL"}:
+            raise self._fault(f"{node.op} takes texts, not {operand.type.name} and {pattern.type.name}", node.span)
+        escape = "\\" if node.op == "LIKE" else ""
+        if escapes and isinstance(escapes[0], Value):
+            escape = escapes[0].value
+            if len(escape) != 1:
+                raise self._fault("ESCAPE takes one character", escapes[0].span)
+        function = "like" if node.op == "LIKE" else "similar"
+        nullable = operand.type.nullable or pattern.type.nullable
+        text = f"{function}({{0}}, {{1}}, {escape!r})"
+        found: Typed = Strict(BOOLEAN.as_nullable(nullable), node.span, text, (operand, pattern))
+        return Not(found.type, node.span, found) if node.negated else found
+
+    def _case(self, node: tree.Case) -> Typed:
+        tests: list[Typed] = []
+        for test, _ in node.ways:
+            if node.operand is None:
+                tests.append(self.condition(test))
+            else:
+                tests.append(self._compared("=", self.bind(node.operand), self.bind(test), test.span))
+        values = [self.bind(value) for _, value in node.ways]
+        other = self.bind(node.other) if node.other else Value(NULL, node.span, None)
+        return self._picked(tests, values, other, node)
+
+    def _picked(self, tests: Sequence[Typed], values: Sequence[Typed], other: Typed, node: Expression) -> Typed:
+        both = common_type([it.type for it in (*values, other)])
+        if both is None:
+            kinds = ", ".join(dict.fromkeys(it.type.name for it in (*values, other)))
+            raise self._fault(f"the values are of different types: {kinds}; CAST them to one", node.span)
+        values = [converted(it, both) for it in values]
+        return Picked(both, node.span, tuple(zip(tests, values, strict=True)), converted(other, both))
+
+    def _cast(self, node: tree.Cast) -> Typed:
+        operand = self.bind(node.operand)
+        found = (tried if node.is_tried else cast)(operand, node.type)
+        if found is None:
+            raise self._fault(f"no cast from {operand.type.name} to {node.type.name}", node.span)
+        return found
+
+    def _element(self, node: tree.Operation) -> Typed:
+        operand, index = map(self.bind, node.operands)
+        kind = operand.type
+        if kind.kind not in {"ARRAY", "MAP"}:
+            raise self._fault(f"{kind.name} has no elements", node.span)
+        if kind.kind == "ARRAY" and index.type.kind not in INTEGERS:
+            raise self._fault(f"an array is indexed by whole numbers from 1, not by {index.type.name}", index.span)
+        item = kind.items[-1].as_nullable()
+        function = "element" if kind.kind == "ARRAY" else "entry"
+        return Strict(item, node.span, f"{function}({{0}}, {{1}})", (operand, index), may_be_null=True)
+
+    def _collection(self, node: tree.Collection) -> Typed:
+        values = [self.bind(it) for it in node.values]
+        listed = ", ".join(f"{{{at}}}" for at in range(len(values)))
+        if node.kind == "ROW":
+            names = tuple(f"EXPR${at}" for at in range(len(values)))
+            kind = SqlType("ROW", False, items=tuple(it.type for it in values), names=names)
+            return Lenient(kind, node.span, f"({listed},)", tuple(values))
+        groups = [values] if node.kind == "ARRAY" else [values[::2], values[1::2]]
+        types = [common_type([it.type for it in group]) if group else NULL for group in groups]
+        if None in types or len({len(group) for group in groups}) > 1:
+            raise self._fault(f"the elements of {node.kind} have no common type", node.span)
+        items = tuple(it for it in types if it is not None)
+        values = [converted(it, items[at % len(items)]) for at, it in enumerate(values)]
+        kind = SqlType(node.kind, False, items=items)
+        text = f"({listed},)" if values else "()"
+        if node.kind == "MAP":
+            text = f"{{{{{', '.join(f'{{{at}}}: {{{at + 1}}}' for at in range(0, len(values), 2))}}}}}"
+        return Lenient(kind, node.span, text.replace("{{", "{").replace("}}", "}"), tuple(values))
+
+    def _call(self, node: tree.Call) -> Typed:
+        name = node.name.text.upper()
+        if node.over is not None:
+            raise self._fault("OVER is supported by ROW_NUMBER() for the first rows of windows only", node.span)
+        if name in AGGREGATES:
+            return self._aggregate(name, node)
+        if node.distinct or node.where:
+            raise self._fault(f"{name} is no aggregate: it takes neither DISTINCT nor FILTER", node.span)
+        if special := _SPECIAL.get(name):
+            return special(self, node)
+        arguments = [self.bind(it) for it in node.arguments]
+        if function := self._functions.get(node.name.text):
+            return function(arguments, node.span)
+        return self._known(name, arguments, node)
+
+    def _known(self, name: str, arguments: Sequence[Typed], node: tree.Call) -> Typed:
+        ways: tuple[Signature, ...] | None = SCALAR.get(name)
+        if ways is None:
+            names = [*SCALAR, *AGGREGATES, *_SPECIAL, *self._functions]
+            hint = did_you_mean(name, names, else_="CREATE FUNCTION makes one of Python", write=str)
+            raise self._fault(f"no function {name}{hint}", node.name.span)
+        for way in ways:
+            fit = fitting(way, arguments)
+            if fit is not None:
+                return bound_call(way, fit, node.span)
+        given = ", ".join(it.type.name for it in arguments)
+        raise self._fault(f"no {name}({given}); there is {' or '.join(shown(name, it) for it in ways)}", node.span)
+
+    def _aggregate(self, name: str, node: tree.Call) -> Typed:
+        if not self._aggregates:
+            cure = "; filter groups in HAVING" if self._clause == "WHERE" else ""
+            where = f" in {self._clause}" if self._clause else " here"
+            raise self._fault(f"{name} is an aggregate, which is not possible{where}{cure}", node.span)
+        is_star = len(node.arguments) == 1 and isinstance(node.arguments[0], tree.Star)
+        if is_star and name != "COUNT":
+            raise self._fault(f"{name} takes a column", node.span)
+        inner = ExpressionBinder(
+            self._scope, parameters=self._parameters, functions=self._functions, clause="an aggregate"
+        )
+        operands = () if is_star else tuple(inner.bind(it) for it in node.arguments)
+        where_ = inner.condition(node.where) if node.where else None
+        kind = aggregate_type(name, operands)
+        if kind is None:
+            raise self._fault(f"no {name}({', '.join(it.type.name for it in operands)})", node.span)
+        return Aggregated(kind, node.span, name, operands, node.distinct, where_)
+
+    def _coalesce(self, node: tree.Call) -> Typed:
+        values = [self.bind(it) for it in node.arguments]
+        both = common_type([it.type for it in values]) if values else None
+        if both is None:
+            kinds = ", ".join(it.type.name for it in values) or "nothing"
+            raise self._fault(f"{node.name} takes values of one type, got {kinds}", node.span)
+        nullable = all(it.type.nullable for it in values)
+        return First(both.as_nullable(nullable), node.span, tuple(converted(it, both) for it in values))
+
+    def _if(self, node: tree.Call) -> Typed:
+        if len(node.arguments) != _OF_IF:
+            raise self._fault("IF takes a condition and two values", node.span)
+        test, value, other = node.arguments
+        found = self._picked([condition := self.condition(test)], [self.bind(value)], self.bind(other), node)
+        return replace(found, type=found.type.as_nullable(found.type.nullable or condition.type.nullable))
+
+    def _nullif(self, node: tree.Call) -> Typed:
+        if len(node.arguments) != _OF_NULLIF:
+            raise self._fault("NULLIF takes two values", node.span)
+        left, right = node.arguments
+        value = self.bind(left)
+        equal = self._compared("=", value, self.bind(right), node.span)
+        return Picked(value.type.as_nullable(), node.span, ((equal, Value(NULL, node.span, None)),), value)
+
+
+_OPERATIONS: dict[str, Callable[[ExpressionBinder, tree.Operation], Typed]] = {
+    **dict.fromkeys(("AND", "OR"), ExpressionBinder._connected),
+    **dict.fromkeys(("BETWEEN", "BETWEEN SYMMETRIC"), ExpressionBinder._between),
+    **dict.fromkeys(("LIKE", "SIMILAR TO"), ExpressionBinder._like),
+    "NOT": ExpressionBinder._not,
+    "IS DISTINCT FROM": ExpressionBinder._distinct,
+    "IN": ExpressionBinder._in,
+    "EXISTS": ExpressionBinder._exists,
+    "[]": ExpressionBinder._element,
+    ".": ExpressionBinder._field,
+}
+"""Operators that are no plain calculation, with the method that binds each."""
+
+_OF_IF, _OF_NULLIF = 3, 2
+"""The arguments that functions take."""
+
+_SPECIAL: dict[str, Callable[[ExpressionBinder, tree.Call], Typed]] = {
+    "COALESCE": ExpressionBinder._coalesce,
+    "IFNULL": ExpressionBinder._coalesce,
+    "IF": ExpressionBinder._if,
+    "NULLIF": ExpressionBinder._nullif,
+}
+"""Functions that don't evaluate all of their arguments."""
+
+
+def aggregate_type(name: str, operands: Sequence[Typed]) -> SqlType | None:
+    """Return the type of an aggregate; None if it does not take such operands."""
+    if name == "COUNT":
+        return SqlType("BIGINT", False)
+    if not operands:
+        return None
+    kind = operands[0].type.as_nullable()
+    is_number = kind.kind in {*INTEGERS, "DECIMAL", "FLOAT", "DOUBLE"}
+    match name:
+        case "MIN" | "MAX" if kind.kind not in {"ARRAY", "MAP", "ROW"}:
+            return kind
+        case "FIRST_VALUE" | "LAST_VALUE":
+            return kind
+        case "SUM" if is_number:
+            return SqlType("DECIMAL", True, 38, kind.scale) if kind.kind == "DECIMAL" else kind
+        case "AVG" | "STDDEV_POP" | "STDDEV_SAMP" | "STDDEV" | "VAR_POP" | "VAR_SAMP" | "VARIANCE" if is_number:
+            return SqlType("DECIMAL", True, 38, max(6, kind.scale)) if kind.kind == "DECIMAL" else kind
+    return None

@@ -1,0 +1,85 @@
+"""The columns that an expression may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from malflow.sql.bind.typed import Column
+from malflow.sql.syntax.expressions import Name, Reference
+from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.types import SqlType
+from malflow.words import did_you_mean, listed
+
+__all__ = ["Field", "Scope"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of some rows.
+
+    Attributes:
+        name: its name.
+        type: its type.
+        table: the name of its table in the query; empty if it has none.
+        is_time: whether it is the time attribute of the rows.
+    """
+
+    name: str
+    type: SqlType
+    table: str = ""
+    is_time: bool = False
+
+
+class Scope:
+    """The columns of the rows that an expression is about.
+
+    Args:
+        fields: the columns, in the order of the row.
+        source: the text, for faults.
+    """
+
+    def __init__(self, fields: Iterable[Field], source: Source) -> None:
+        self.fields = tuple(fields)
+        self.source = source
+
+    def fault(self, message: str, span: Span) -> SqlError:
+        """Return the error of a fault at a place."""
+        return SqlError([Fault(message, span, self.source)])
+
+    def column(self, at: int, span: Span) -> Column:
+        """Return a column by its place."""
+        it = self.fields[at]
+        return Column(it.type, span, at, it.name, it.is_time)
+
+    def find(self, reference: Reference) -> tuple[Column, tuple[Name, ...]]:
+        """Return the column that a reference names, and the names of fields within it.
+
+        Raises:
+            SqlError: if there is none, or more than one.
+        """
+        first, *rest = reference.names
+        if rest and any(it.table == first.text for it in self.fields):
+            found = self._at(rest[0], [at for at, it in enumerate(self.fields) if it.table == first.text], first.text)
+            return self.column(found, reference.span), tuple(rest[1:])
+        if rest and not any(it.name == first.text for it in self.fields):
+            tables = [it.table for it in self.fields if it.table]
+            raise self.fault(
+                f"no table or column {first.text!r}{did_you_mean(first.text, dict.fromkeys(tables))}", first.span
+            )
+        return self.column(self._at(first, range(len(self.fields)), ""), reference.span), tuple(rest)
+
+    def _at(self, name: Name, places: Sequence[int], table: str) -> int:
+        """Return the place of a column."""
+        found = [at for at in places if self.fields[at].name == name.text]
+        if len(found) == 1:
+            return found[0]
+        where = f" in {table!r}" if table else ""
+        if found:
+            tables = dict.fromkeys(it for at in found if (it := self.fields[at].table))
+            cure = f"write {listed((f'{it}.{name}' for it in tables), write=str)}" if len(tables) > 1 else "rename one"
+            raise self.fault(f"column {name.text!r} is ambiguous{where}; {cure}", name.span)
+        known = [self.fields[at].name for at in places]
+        other = [it for it in known if it.lower() == name.text.lower()]
+        hint = f"; did you mean {other[0]!r}? names keep their case" if other else did_you_mean(name.text, known)
+        raise self.fault(f"no column {name.text!r}{where}{hint}", name.span)

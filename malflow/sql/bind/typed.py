@@ -1,0 +1,192 @@
+"""Expressions with their types: what `malflow.sql.python` writes as Python.
+
+A template has `{0}`, `{1}` where the source of its operands is put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from malflow.sql.text import Span
+from malflow.sql.types import BOOLEAN, SqlType
+
+__all__ = [
+    "Aggregated",
+    "Column",
+    "Comparison",
+    "Connected",
+    "First",
+    "IsNull",
+    "IsTruth",
+    "Lenient",
+    "Not",
+    "OneOf",
+    "Picked",
+    "Strict",
+    "Typed",
+    "Value",
+    "all_within",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """An expression.
+
+    Attributes:
+        type: its type.
+        span: its place in the text.
+    """
+
+    type: SqlType
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Typed):
+    """A column of the row, by its place.
+
+    Attributes:
+        index: its place in the row, from 0.
+        name: its name, for messages.
+        is_time: whether it is the time attribute of its rows.
+    """
+
+    index: int
+    name: str
+    is_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Value(Typed):
+    """A literal."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Strict(Typed):
+    """A calculation that is NULL if an operand is.
+
+    Attributes:
+        template: its source.
+        operands: its operands.
+        may_be_null: whether it can be NULL though no operand is.
+    """
+
+    template: str
+    operands: tuple[Typed, ...]
+    may_be_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lenient(Typed):
+    """A calculation that gets NULLs as None."""
+
+    template: str
+    operands: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Typed):
+    """A comparison, by an operator of Python."""
+
+    op: str
+    left: Typed
+    right: Typed
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(Typed):
+    """AND or OR."""
+
+    op: str
+    operands: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Typed):
+    """NOT."""
+
+    operand: Typed
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Typed):
+    """IS NULL, or IS NOT NULL."""
+
+    operand: Typed
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth(Typed):
+    """IS TRUE or IS FALSE, or their negation."""
+
+    operand: Typed
+    value: bool
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Typed):
+    """IN a list. `has_null`: NULL is in the list, so that what is not found is unknown."""
+
+    operand: Typed
+    values: tuple[Typed, ...]
+    has_null: bool
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picked(Typed):
+    """CASE: the value of the first test that is true."""
+
+    ways: tuple[tuple[Typed, Typed], ...]
+    other: Typed
+
+
+@dataclass(frozen=True, slots=True)
+class First(Typed):
+    """COALESCE: the first operand that is not NULL."""
+
+    operands: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated(Typed):
+    """A call of an aggregate, before the rows are grouped.
+
+    Attributes:
+        function: its name, in capitals.
+        operands: what it aggregates; nothing for COUNT(*).
+        distinct: whether each value counts once.
+        where: the rows that it takes; None for all.
+    """
+
+    function: str
+    operands: tuple[Typed, ...]
+    distinct: bool
+    where: Typed | None
+
+
+def truth(span: Span, *, nullable: bool) -> tuple[SqlType, Span]:
+    """Return the first arguments of a node that is true or false."""
+    return BOOLEAN.as_nullable(nullable), span
+
+
+def all_within(node: Typed) -> Iterator[Typed]:
+    """Yield an expression and all within it, from the outside in."""
+    yield node
+    for it in fields(node):
+        yield from _nodes(getattr(node, it.name))
+
+
+def _nodes(part: Any) -> Iterator[Typed]:
+    if isinstance(part, Typed):
+        yield from all_within(part)
+    elif isinstance(part, tuple) and not isinstance(part, Span):
+        for it in part:
+            yield from _nodes(it)

@@ -1,0 +1,1 @@
+"""The functions of SQL: one table of signatures, and what the generated code calls."""

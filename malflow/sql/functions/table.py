@@ -1,0 +1,135 @@
+"""The table of functions: what each takes, what it gives, and its source in Python.
+
+What a function takes is a text with a letter for each argument:
+
+    t  a text                          b  a boolean          m  an instant (TIMESTAMP, TIMESTAMP_LTZ)
+    i  a whole number                  y  bytes              x  an instant or a date
+    n  a number                        a  an array           c  a time of day
+    d  a number, converted to DOUBLE   o  a map              u  a word, such as HOUR
+    *  anything                        =  all of one type: converted to the common one
+
+An argument with `?` after its letter may be left out; the last one with `+` may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from malflow.sql.bind.casts import converted
+from malflow.sql.bind.typed import Lenient, Strict, Typed
+from malflow.sql.text import Span
+from malflow.sql.types import BOOLEAN, DOUBLE, INT, INTEGERS, NUMBERS, STRING, TEXTS, TIMES, SqlType, common_type
+
+__all__ = ["Signature", "bound_call", "fitting", "shown"]
+
+Types = Sequence[Typed]
+
+
+class Signature(NamedTuple):
+    """A way to call a function.
+
+    Attributes:
+        takes: what it takes, a letter an argument.
+        gives: its type, or a function of the arguments that returns it.
+        source: its source, with `{0}` and so on for the arguments, and `{*}` for all; or a function that returns it.
+        may_be_null: whether it can be NULL though no argument is.
+        is_lenient: whether it gets NULLs as None.
+    """
+
+    takes: str
+    gives: SqlType | Callable[[Types], SqlType]
+    source: str | Callable[[Types], str]
+    may_be_null: bool = False
+    is_lenient: bool = False
+
+
+_FAMILIES: dict[str, frozenset[str]] = {
+    "t": TEXTS,
+    "i": frozenset(INTEGERS),
+    "n": NUMBERS,
+    "d": NUMBERS,
+    "b": frozenset({"BOOLEAN"}),
+    "y": frozenset({"BINARY", "VARBINARY"}),
+    "a": frozenset({"ARRAY"}),
+    "o": frozenset({"MAP"}),
+    "m": TIMES,
+    "x": TIMES | {"DATE"},
+    "c": frozenset({"TIME"}),
+    "u": frozenset({"WORD"}),
+}
+
+_NAMES = {
+    "t": "text",
+    "i": "whole number",
+    "n": "number",
+    "d": "number",
+    "b": "boolean",
+    "y": "bytes",
+    "a": "array",
+    "o": "map",
+    "m": "timestamp",
+    "x": "timestamp or date",
+    "c": "time",
+    "u": "word",
+    "*": "any value",
+    "=": "value",
+}
+
+
+def shown(name: str, signature: Signature) -> str:
+    """Return how a function is called, for a message."""
+    parts = []
+    for at, letter in enumerate(signature.takes):
+        if letter not in "?+":
+            mark = signature.takes[at + 1 : at + 2]
+            part = _NAMES[letter]
+            parts.append(f"[{part}]" if mark == "?" else f"{part}, ..." if mark == "+" else part)
+    return f"{name}({', '.join(parts)})"
+
+
+def fitting(signature: Signature, arguments: Types) -> list[Typed] | None:
+    """Return the arguments as a function takes them; None if it does not take such ones."""
+    letters = _letters(signature.takes, len(arguments))
+    if letters is None:
+        return None
+    for letter, it in zip(letters, arguments, strict=True):
+        family = _FAMILIES.get(letter)
+        if family is not None and it.type.kind not in family and it.type.kind != "NULL":
+            return None
+    shared = [it for letter, it in zip(letters, arguments, strict=True) if letter == "="]
+    common = common_type([it.type for it in shared]) if shared else None
+    if shared and common is None:
+        return None
+    found: list[Typed] = []
+    for letter, it in zip(letters, arguments, strict=True):
+        wanted = DOUBLE if letter == "d" else common if letter == "=" else _DEFAULTS.get(letter)
+        is_changed = letter in "d=" or it.type.kind == "NULL"
+        found.append(converted(it, wanted) if wanted is not None and is_changed else it)
+    return found
+
+
+_DEFAULTS = {"t": STRING, "i": INT, "n": INT, "b": BOOLEAN, "*": STRING}
+"""The type of a NULL among arguments."""
+
+
+def _letters(takes: str, count: int) -> str | None:
+    """Return a letter for each argument; None if there are too few or too many."""
+    if takes.endswith("+"):
+        fixed = takes[:-1]
+        return fixed + fixed[-1] * (count - len(fixed)) if count >= len(fixed) else None
+    letters = takes.replace("?", "")
+    least = len(letters) - takes.count("?")
+    return letters[:count] if least <= count <= len(letters) else None
+
+
+def bound_call(signature: Signature, arguments: Sequence[Typed], span: Span) -> Typed:
+    """Return a call with arguments that fit."""
+    source = signature.source if isinstance(signature.source, str) else signature.source(arguments)
+    if "{*}" in source:
+        source = source.replace("{*}", ", ".join(f"{{{at}}}" for at in range(len(arguments))))
+    result = signature.gives if isinstance(signature.gives, SqlType) else signature.gives(arguments)
+    if signature.is_lenient:
+        return Lenient(result, span, source, tuple(arguments))
+    nullable = signature.may_be_null or any(it.type.nullable for it in arguments)
+    return Strict(result.as_nullable(nullable), span, source, tuple(arguments), signature.may_be_null)

@@ -1,0 +1,131 @@
+"""Instants, dates and intervals, as the generated code calculates with them.
+
+They are whole numbers: of `TIMESTAMP(p)` units of 10 to the power of -p seconds since 1970, of `DATE` days, of
+`TIME(p)` units since midnight.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from datetime import UTC, date, datetime, time, timedelta
+
+__all__ = [
+    "add_months",
+    "date_of_text",
+    "date_text",
+    "days_of",
+    "instant",
+    "instant_of_text",
+    "instant_text",
+    "moment",
+    "rescaled",
+    "time_of_day",
+    "time_of_text",
+    "time_text",
+]
+
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - an instant without a zone, as TIMESTAMP has none
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY = 86_400
+_MICROSECONDS = 6
+_UNITS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+"""How many units of each precision a second has."""
+
+
+def moment(units: int, digits: int) -> datetime:
+    """Return the instant of a number of units, without a zone."""
+    return EPOCH + timedelta(microseconds=units * _UNITS[_MICROSECONDS - digits])
+
+
+def instant(moment: datetime, digits: int) -> int:
+    """Return the number of units of an instant; finer parts are cut off."""
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return (moment - EPOCH) // timedelta(microseconds=_UNITS[_MICROSECONDS - digits])
+
+
+def rescaled(units: int, given: int, wanted: int) -> int:
+    """Return a number of units in those of another precision; finer parts are cut off."""
+    if wanted >= given:
+        return units * _UNITS[wanted - given]
+    return units // _UNITS[given - wanted]
+
+
+def days_of(units: int, digits: int) -> int:
+    """Return the date of an instant."""
+    return units // (_DAY * _UNITS[digits])
+
+
+def time_of_day(units: int, digits: int, wanted: int) -> int:
+    """Return the time of day of an instant."""
+    return rescaled(units % (_DAY * _UNITS[digits]), digits, wanted)
+
+
+def add_months(units: int, months: int, digits: int) -> int:
+    """Return an instant some months later: the same day, or the last of a shorter month."""
+    old = moment(units, digits)
+    year, month = divmod(old.year * 12 + old.month - 1 + months, 12)
+    day = min(old.day, monthrange(year, month + 1)[1])
+    return instant(old.replace(year=year, month=month + 1, day=day), digits)
+
+
+_INSTANT = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*")
+_TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*")
+
+
+def instant_of_text(text: str, digits: int) -> int:
+    """Return the instant of a text such as `2026-03-01 12:30:00.5`.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no TIMESTAMP, such as '2026-03-01 12:30:00.5'")
+    year, month, day, hour, minute, second, fraction = match.groups(default="0")
+    found = datetime(*map(int, (year, month, day, hour, minute, second)))  # type: ignore[arg-type]  # noqa: DTZ001
+    return instant(found, 0) * _UNITS[digits] + _fraction(fraction, digits)
+
+
+def _fraction(digits_behind: str, digits: int) -> int:
+    return int(digits_behind[:digits].ljust(digits, "0") or 0)
+
+
+def date_of_text(text: str) -> int:
+    """Return the date of a text such as `2026-03-01`.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return days_of(instant_of_text(text, 0), 0)
+
+
+def time_of_text(text: str, digits: int) -> int:
+    """Return the time of a text such as `12:30:00`.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no TIME, such as '12:30:00'")
+    hour, minute, second, fraction = match.groups(default="0")
+    found = time(int(hour), int(minute), int(second))
+    return (found.hour * 3_600 + found.minute * 60 + found.second) * _UNITS[digits] + _fraction(fraction, digits)
+
+
+def instant_text(units: int, digits: int) -> str:
+    """Return the text of an instant, with all digits of its precision."""
+    whole, fraction = divmod(units, _UNITS[digits])
+    return f"{EPOCH + timedelta(seconds=whole)}{f'.{fraction:0{digits}}' if digits else ''}"
+
+
+def date_text(days: int) -> str:
+    """Return the text of a date."""
+    return date.fromordinal(days + _EPOCH_DAY).isoformat()
+
+
+def time_text(units: int, digits: int) -> str:
+    """Return the text of a time of day."""
+    return instant_text(units, digits)[11:]

@@ -1,0 +1,1 @@
+"""The parser: recursive descent, and precedence climbing for expressions."""

@@ -1,0 +1,251 @@
+"""Reading statements, and texts of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from malflow.sql.parser.expressions import QUERY
+from malflow.sql.parser.queries import QueryReader
+from malflow.sql.syntax import queries as tree
+from malflow.sql.syntax.expressions import Name, Node
+from malflow.sql.syntax.queries import Statement
+from malflow.sql.text import Fault, Source, SqlError
+from malflow.words import did_you_mean
+
+__all__ = ["parse"]
+
+_BEGINNINGS = ("SELECT", "INSERT INTO", "CREATE", "EXECUTE STATEMENT SET", "EXPLAIN", "SET", "DESCRIBE", "SHOW", "DROP")
+
+_INSTEAD = {
+    "UPDATE": "a table with PRIMARY KEY has the last row of each key",
+    "DELETE": "filter the rows before they reach the table",
+    "MERGE": "a table with PRIMARY KEY has the last row of each key",
+    "UPSERT": "write INSERT INTO a table with PRIMARY KEY",
+    "ALTER": "change the CREATE statement",
+    "USE": "there are no catalogs and databases",
+    "DEFINE": "write CREATE TABLE for DEFINE STREAM",
+    "FROM": "write SELECT ... FROM ..., not FROM ... SELECT",
+    "PARTITION": "write PARTITION BY in the query",
+    "LOAD": "there are no modules to load",
+    "BEGIN": "write EXECUTE STATEMENT SET BEGIN",
+    "RESET": "remove the SET",
+    "ANALYZE": "there are no statistics",
+    "TRUNCATE": "tables keep what streams bring",
+}
+"""Statements of Flink and other dialects that are not here, with what to do instead."""
+
+_CREATE_INSTEAD = {
+    "STREAM": "write CREATE TABLE",
+    "SOURCE": "write CREATE TABLE ... WITH ('url' = ...)",
+    "SINK": "write CREATE TABLE ... WITH ('url' = ...), and INSERT INTO it",
+    "MATERIALIZED": "write CREATE TABLE ... AS SELECT, or CREATE VIEW",
+    "CATALOG": "there are no catalogs",
+    "DATABASE": "there are no databases",
+    "TRIGGER": "triggers are sources in Python",
+    "INDEX": "a table is found by its PRIMARY KEY",
+    "MODEL": "call a function in Python",
+}
+
+
+def parse(source: Source) -> list[Statement]:
+    """Return the statements of a text.
+
+    Raises:
+        SqlError: with the faults of all statements that could not be read.
+    """
+    return _StatementReader(source).script()
+
+
+class _StatementReader(QueryReader):
+    """Reads statements."""
+
+    def script(self) -> list[Statement]:
+        """Read all statements; after one with a fault go on at the next semicolon."""
+        found: list[Statement] = []
+        faults: list[Fault] = []
+        while self.token.kind != "end":
+            if self.take(";"):
+                continue
+            try:
+                found.append(self._statement())
+                if self.token.kind != "end" and not self.peek(";"):
+                    raise self.fault("expected ; or the end")
+            except SqlError as error:
+                faults += error.faults
+                self._depth = 0
+                self.skip_statement()
+        if faults:
+            raise SqlError(faults)
+        return found
+
+    def _statement(self) -> Statement:
+        start = self.token
+        if start.upper in QUERY or start.upper == "(":
+            return self.query()
+        if read := _STATEMENTS.get(start.upper):
+            return read(self)
+        if start.upper in _INSTEAD:
+            raise self.fault(f"there is no {start.upper}; {_INSTEAD[start.upper]}", start.span)
+        near = did_you_mean(start.upper, [it.split()[0] for it in _BEGINNINGS], else_="", write=str)
+        raise self.fault(f"expected a statement: {', '.join(_BEGINNINGS)}{near}")
+
+    def _insert(self) -> tree.Insert:
+        start = self.skip()
+        if self.peek("OVERWRITE"):
+            raise self.fault("there is no INSERT OVERWRITE; write INSERT INTO", self.token.span)
+        self.need("INTO")
+        table = self.table_name()
+        is_query = self.ahead().upper in {"SELECT", "WITH", "VALUES", "("}
+        columns = self.bracketed(self.name) if self.peek("(") and not is_query else ()
+        return tree.Insert(table, self.query(), columns, span=self.since(start))
+
+    def _statement_set(self) -> Statement:
+        start = self.skip()
+        self.need("STATEMENT", "SET", "BEGIN")
+        inserts: list[tree.Insert] = []
+        while not self.take("END"):
+            if not self.peek("INSERT"):
+                raise self.fault("expected INSERT INTO or END")
+            inserts.append(self._insert())
+            if not self.peek("END"):
+                self.need(";")
+        return tree.StatementSet(tuple(inserts), span=self.since(start))
+
+    def _explain(self) -> Statement:
+        start = self.skip()
+        while self.take_one("CHANGELOG_MODE", "PLAN_ADVICE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", ","):
+            pass
+        self.take("PLAN", "FOR")
+        with self.deeper():
+            statement = self._statement()
+        return tree.Explain(statement, span=self.since(start))
+
+    def _set(self) -> Statement:
+        start = self.skip()
+        key = self.text("a key in quotes, as in SET 'table.exec.state.ttl' = '1 d'")
+        self.need("=")
+        return tree.Command("SET", None, (key, self.text("a value in quotes")), span=self.since(start))
+
+    def _describe(self) -> Statement:
+        start = self.skip()
+        return tree.Command("DESCRIBE", self.table_name(), span=self.since(start))
+
+    def _show(self) -> Statement:
+        start = self.skip()
+        if self.take("CREATE"):
+            what = self.need_one("TABLE", "VIEW")
+            return tree.Command(f"SHOW CREATE {what}", self.table_name(), span=self.since(start))
+        what = self.need_one("TABLES", "VIEWS", "FUNCTIONS")
+        return tree.Command(f"SHOW {what}", span=self.since(start))
+
+    def _drop(self) -> Statement:
+        start = self.skip()
+        self.take("TEMPORARY")
+        what = self.need_one("TABLE", "VIEW", "FUNCTION")
+        exists = self.take("IF", "EXISTS")
+        return tree.Command(f"DROP {what}", self.table_name(), None, exists, span=self.since(start))
+
+    def _create(self) -> Statement:
+        start = self.skip()
+        temporary = self.take("TEMPORARY")
+        self.take("SYSTEM")
+        word = self.token.upper
+        if word in _CREATE_INSTEAD:
+            raise self.fault(f"there is no CREATE {word}; {_CREATE_INSTEAD[word]}", self.token.span)
+        what = self.need_one("TABLE", "VIEW", "FUNCTION")
+        if_not_exists = self.take("IF", "NOT", "EXISTS")
+        name = self.table_name(f"a name for the {what.lower()}")
+        options = {"if_not_exists": if_not_exists, "temporary": temporary}
+        build = {"TABLE": self._create_table, "VIEW": self._create_view, "FUNCTION": self._create_function}[what]
+        kind, arguments = build()
+        return kind(name, **arguments, **options, span=self.since(start))  # type: ignore[no-any-return]  # of three
+
+    def _create_view(self) -> tuple[Any, dict[str, Any]]:
+        columns = self.bracketed(self.name) if self.peek("(") else ()
+        self.need("AS")
+        return tree.CreateView, {"query": self.query(), "columns": columns}
+
+    def _create_function(self) -> tuple[Any, dict[str, Any]]:
+        self.need("AS")
+        target = self.text("a function, as in 'shop.prices:dear'")
+        if self.take("LANGUAGE") and not self.take("PYTHON"):
+            raise self.fault("functions are written in Python; write LANGUAGE PYTHON")
+        return tree.CreateFunction, {"target": target}
+
+    def _create_table(self) -> tuple[Any, dict[str, Any]]:
+        found: dict[str, Any] = {"elements": self.bracketed(self._element) if self.peek("(") else ()}
+        if self.take("COMMENT"):
+            self.text()
+        if self.peek("PARTITIONED") or self.peek("DISTRIBUTED"):
+            raise self.fault("tables have no partitions; the connector's options say how it writes", self.token.span)
+        found["options"] = self.bracketed(self._option) if self.take("WITH") else ()
+        if self.take("LIKE"):
+            found["like"] = self.table_name()
+            found["like_rules"] = self._like_rules()
+        found["query"] = self.query() if self.take("AS") else None
+        return tree.CreateTable, found
+
+    def _like_rules(self) -> tuple[str, ...]:
+        rules: list[str] = []
+        if self.take("("):
+            while not self.take(")"):
+                rule = self.take_one("INCLUDING", "EXCLUDING", "OVERWRITING")
+                what = self.take_one("ALL", "CONSTRAINTS", "GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
+                if not rule or not what:
+                    raise self.fault("expected rules, as in LIKE t (EXCLUDING OPTIONS)")
+                rules.append(f"{rule} {what}")
+        return tuple(rules)
+
+    def _option(self) -> tuple[str, str, Node]:
+        start = self.token
+        key = self.text("an option in quotes, as in 'url' = 'kafka://broker/bids'")
+        self.need("=")
+        return key, self.text("a value in quotes"), Node(span=self.since(start))
+
+    def _element(self) -> Any:
+        start = self.token
+        if self.take("WATERMARK"):
+            self.need("FOR")
+            column = self.name("a column")
+            self.need("AS")
+            return tree.Watermark(column, self.expression(), span=self.since(start))
+        if self.take("CONSTRAINT"):
+            self.name()
+        if self.take("PRIMARY"):
+            self.need("KEY")
+            columns = self.bracketed(self.name)
+            self.need("NOT", "ENFORCED")
+            return tree.PrimaryKey(columns, span=self.since(start))
+        name = self.name("a column, WATERMARK FOR or PRIMARY KEY")
+        if self.take("AS"):
+            found: Any = tree.Computed(name, self.expression(), span=self.since(start))
+        else:
+            found = self._column(name)
+        if self.take("COMMENT"):
+            self.text()
+        return found
+
+    def _column(self, name: Name) -> tree.ColumnDef:
+        found = self.type()
+        metadata, virtual = None, False
+        if self.take("METADATA"):
+            metadata = self.text() if self.take("FROM") else name.text
+            virtual = self.take("VIRTUAL")
+        if self.peek("PRIMARY"):
+            raise self.fault(f"write PRIMARY KEY ({name}) NOT ENFORCED after the columns", self.token.span)
+        return tree.ColumnDef(name, found, metadata, virtual, span=name.span)
+
+
+_STATEMENTS: dict[str, Callable[[_StatementReader], Statement]] = {
+    "INSERT": _StatementReader._insert,
+    "CREATE": _StatementReader._create,
+    "EXECUTE": _StatementReader._statement_set,
+    "EXPLAIN": _StatementReader._explain,
+    "SET": _StatementReader._set,
+    "DESCRIBE": _StatementReader._describe,
+    "DESC": _StatementReader._describe,
+    "SHOW": _StatementReader._show,
+    "DROP": _StatementReader._drop,
+}
+"""What reads each statement, by its first word."""

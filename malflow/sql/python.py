@@ -1,0 +1,193 @@
+"""Typed expressions become Python source.
+
+SQL has three truth values, and Python's tests have two. Where only TRUE counts, as in WHERE, no third value is made:
+`when(p, True)` is source that is truthy exactly if p IS TRUE, `when(p, False)` if p IS FALSE. NOT swaps the two, AND
+and OR go by De Morgan, and a strict calculation has `x is not None` before it for each operand that may be NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from malflow.sql.bind.typed import (
+    Column,
+    Comparison,
+    Connected,
+    First,
+    IsNull,
+    IsTruth,
+    Lenient,
+    Not,
+    OneOf,
+    Picked,
+    Strict,
+    Typed,
+    Value,
+)
+
+__all__ = ["PythonWriter"]
+
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+_PLACE = re.compile(r"\{(\d+)\}")
+
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
+"""Types with NaN: for them `not a < b` is not `a >= b`."""
+
+
+class PythonWriter:
+    """Writes expressions over the columns of a row.
+
+    Args:
+        columns: the variable of each column; None for `c0`, `c1` and so on.
+
+    Attributes:
+        constants: what the source names beside its columns: literals without a source of their own.
+        used: the places of the columns that were written.
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = columns
+        self._temporaries = 0
+        self.constants: dict[str, object] = {}
+        self.used: set[int] = set()
+
+    def value(self, node: Typed) -> str:
+        """Return the source of a value; None for NULL."""
+        match node:
+            case Column():
+                return self._column(node)
+            case Value():
+                return self._constant(node.value)
+            case Strict() | Comparison():
+                return self._guarded(*self._strict(node))
+            case Lenient():
+                return self._filled(node.template, [self.value(it) for it in node.operands])
+            case Picked():
+                return self._picked(node)
+            case First():
+                return self._first(node)
+        return self._truth(node)
+
+    def when(self, node: Typed, wanted: bool = True) -> str:
+        """Return source that is truthy exactly if a condition IS TRUE, or IS FALSE."""
+        match node:
+            case Value():
+                return str(node.value is wanted)
+            case Not():
+                return self.when(node.operand, not wanted)
+            case Connected():
+                word = " and " if (node.op == "AND") is wanted else " or "
+                return f"({word.join(self.when(it, wanted) for it in node.operands)})"
+            case Comparison():
+                guards, text = self._comparison(node, wanted)
+                return f"({' and '.join([*guards, text])})"
+            case OneOf():
+                return self._one_of(node, wanted)
+            case IsNull():
+                if not node.operand.type.nullable:
+                    return str(node.negated is wanted)
+                return f"({self.value(node.operand)} is {'not ' if node.negated is wanted else ''}None)"
+            case IsTruth():
+                inner = self.when(node.operand, node.value)
+                return inner if node.negated is not wanted else f"(not {inner})"
+            case Picked():
+                ways = [(test, self.when(value, wanted)) for test, value in node.ways]
+                return self._chosen(ways, self.when(node.other, wanted))
+        return f"({self.value(node)} is {wanted})"
+
+    def _truth(self, node: Typed) -> str:
+        """Return the source of TRUE, FALSE or NULL."""
+        true = self.when(node)
+        if not node.type.nullable:
+            return f"(True if {true} else False)"
+        return f"(True if {true} else False if {self.when(node, False)} else None)"
+
+    def _column(self, node: Column) -> str:
+        self.used.add(node.index)
+        return self._columns[node.index] if self._columns else f"c{node.index}"
+
+    def _constant(self, value: object) -> str:
+        """Return the source of a literal, which is a name where its repr is no source."""
+        if value is None or type(value) in {bool, int, str, bytes}:
+            return f"({value!r})" if type(value) is int and value < 0 else repr(value)
+        if type(value) is float and value - value == 0:
+            return f"({value!r})"
+        name = f"k{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _temporary(self) -> str:
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    @staticmethod
+    def _filled(template: str, operands: Sequence[str]) -> str:
+        return _PLACE.sub(lambda match: operands[int(match[1])], template)
+
+    @staticmethod
+    def _guarded(guards: Sequence[str], text: str) -> str:
+        return f"({text} if {' and '.join(guards)} else None)" if guards else text
+
+    def _operand(self, node: Typed) -> tuple[list[str], str]:
+        """Return an operand of a strict calculation: the tests that it is not NULL, and its source."""
+        if not node.type.nullable:
+            return [], self.value(node)
+        if isinstance(node, Column):
+            text = self._column(node)
+            return [f"{text} is not None"], text
+        if isinstance(node, Strict) and not node.may_be_null:
+            return self._strict(node)
+        name = self._temporary()
+        return [f"({name} := {self.value(node)}) is not None"], name
+
+    def _strict(self, node: Typed) -> tuple[list[str], str]:
+        if isinstance(node, Comparison):
+            return self._comparison(node, True)
+        if not isinstance(node, Strict):
+            raise TypeError(f"{type(node).__name__} is no strict calculation")
+        guards: list[str] = []
+        texts: list[str] = []
+        for it in node.operands:
+            tests, text = self._operand(it)
+            guards += [test for test in tests if test not in guards]
+            texts.append(text)
+        return guards, self._filled(node.template, texts)
+
+    def _comparison(self, node: Comparison, wanted: bool) -> tuple[list[str], str]:
+        guards, left = self._operand(node.left)
+        more, right = self._operand(node.right)
+        guards += [test for test in more if test not in guards]
+        if wanted:
+            return guards, f"({left} {node.op} {right})"
+        if {node.left.type.kind, node.right.type.kind} & _FLOATS:
+            return guards, f"(not {left} {node.op} {right})"
+        return guards, f"({left} {_OPPOSITE[node.op]} {right})"
+
+    def _one_of(self, node: OneOf, wanted: bool) -> str:
+        found = wanted is not node.negated
+        word = "in" if found else "not in"
+        if not found and node.has_null:
+            return "False"
+        if not node.values:
+            return "False"
+        guards, text = self._operand(node.operand)
+        values = "".join(f"{self.value(it)}, " for it in node.values)
+        return f"({' and '.join([*guards, f'{text} {word} ({values.rstrip()})'])})"
+
+    def _chosen(self, ways: Sequence[tuple[Typed, str]], other: str) -> str:
+        text = other
+        for test, value in reversed(ways):
+            text = f"({value} if {self.when(test)} else {text})"
+        return text
+
+    def _picked(self, node: Picked) -> str:
+        return self._chosen([(test, self.value(value)) for test, value in node.ways], self.value(node.other))
+
+    def _first(self, node: First) -> str:
+        text = self.value(node.operands[-1])
+        for it in reversed(node.operands[:-1]):
+            name = self._temporary()
+            text = f"({name} if ({name} := {self.value(it)}) is not None else {text})"
+        return text

@@ -1,0 +1,1 @@
+"""The tree of a text: nodes as they are written, each with its place."""
