@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from malflow.sql.bind.arithmetic import calculation, comparison, negation
 from malflow.sql.bind.casts import cast, converted, tried
@@ -95,7 +95,7 @@ class ExpressionBinder:
         raise self._fault("* is the columns of a SELECT, or the argument of COUNT", node.span)
 
     def _operation(self, node: tree.Operation) -> Typed:
-        if bound := _OPERATIONS.get(node.op):
+        if bound := self._OPERATIONS.get(node.op):
             return bound(self, node)
         if node.op.startswith("IS"):
             return self._is(node)
@@ -312,7 +312,7 @@ class ExpressionBinder:
             return self._aggregate(name, node)
         if node.distinct or node.where:
             raise self._fault(f"{name} is no aggregate: it takes neither DISTINCT nor FILTER", node.span)
-        if special := _SPECIAL.get(name):
+        if special := self._SPECIAL.get(name):
             return special(self, node)
         arguments = [self.bind(it) for it in node.arguments]
         if function := self._functions.get(node.name.text):
@@ -322,7 +322,7 @@ class ExpressionBinder:
     def _known(self, name: str, arguments: Sequence[Typed], node: tree.Call) -> Typed:
         ways: tuple[Signature, ...] | None = SCALAR.get(name)
         if ways is None:
-            names = [*SCALAR, *AGGREGATES, *_SPECIAL, *self._functions]
+            names = [*SCALAR, *AGGREGATES, *self._SPECIAL, *self._functions]
             hint = did_you_mean(name, names, else_="CREATE FUNCTION makes one of Python", write=str)
             raise self._fault(f"no function {name}{hint}", node.name.span)
         for way in ways:
@@ -374,30 +374,30 @@ class ExpressionBinder:
         equal = self._compared("=", value, self.bind(right), node.span)
         return Picked(value.type.as_nullable(), node.span, ((equal, Value(NULL, node.span, None)),), value)
 
+    _OPERATIONS: ClassVar[dict[str, Callable[[Any, tree.Operation], Typed]]] = {
+        **dict.fromkeys(("AND", "OR"), _connected),
+        **dict.fromkeys(("BETWEEN", "BETWEEN SYMMETRIC"), _between),
+        **dict.fromkeys(("LIKE", "SIMILAR TO"), _like),
+        "NOT": _not,
+        "IS DISTINCT FROM": _distinct,
+        "IN": _in,
+        "EXISTS": _exists,
+        "[]": _element,
+        ".": _field,
+    }
+    """Operators that are no plain calculation, with the method that binds each."""
 
-_OPERATIONS: dict[str, Callable[[ExpressionBinder, tree.Operation], Typed]] = {
-    **dict.fromkeys(("AND", "OR"), ExpressionBinder._connected),
-    **dict.fromkeys(("BETWEEN", "BETWEEN SYMMETRIC"), ExpressionBinder._between),
-    **dict.fromkeys(("LIKE", "SIMILAR TO"), ExpressionBinder._like),
-    "NOT": ExpressionBinder._not,
-    "IS DISTINCT FROM": ExpressionBinder._distinct,
-    "IN": ExpressionBinder._in,
-    "EXISTS": ExpressionBinder._exists,
-    "[]": ExpressionBinder._element,
-    ".": ExpressionBinder._field,
-}
-"""Operators that are no plain calculation, with the method that binds each."""
+    _SPECIAL: ClassVar[dict[str, Callable[[Any, tree.Call], Typed]]] = {
+        "COALESCE": _coalesce,
+        "IFNULL": _coalesce,
+        "IF": _if,
+        "NULLIF": _nullif,
+    }
+    """Functions that don't evaluate all of their arguments."""
+
 
 _OF_IF, _OF_NULLIF = 3, 2
 """The arguments that functions take."""
-
-_SPECIAL: dict[str, Callable[[ExpressionBinder, tree.Call], Typed]] = {
-    "COALESCE": ExpressionBinder._coalesce,
-    "IFNULL": ExpressionBinder._coalesce,
-    "IF": ExpressionBinder._if,
-    "NULLIF": ExpressionBinder._nullif,
-}
-"""Functions that don't evaluate all of their arguments."""
 
 
 def aggregate_type(name: str, operands: Sequence[Typed]) -> SqlType | None:

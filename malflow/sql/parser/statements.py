@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from malflow.sql.parser.expressions import QUERY
 from malflow.sql.parser.queries import QueryReader
@@ -83,7 +83,7 @@ class _StatementReader(QueryReader):
         start = self.token
         if start.upper in QUERY or start.upper == "(":
             return self.query()
-        if read := _STATEMENTS.get(start.upper):
+        if read := self._STATEMENTS.get(start.upper):
             return read(self)
         if start.upper in _INSTEAD:
             raise self.fault(f"there is no {start.upper}; {_INSTEAD[start.upper]}", start.span)
@@ -236,16 +236,15 @@ class _StatementReader(QueryReader):
             raise self.fault(f"write PRIMARY KEY ({name}) NOT ENFORCED after the columns", self.token.span)
         return tree.ColumnDef(name, found, metadata, virtual, span=name.span)
 
-
-_STATEMENTS: dict[str, Callable[[_StatementReader], Statement]] = {
-    "INSERT": _StatementReader._insert,
-    "CREATE": _StatementReader._create,
-    "EXECUTE": _StatementReader._statement_set,
-    "EXPLAIN": _StatementReader._explain,
-    "SET": _StatementReader._set,
-    "DESCRIBE": _StatementReader._describe,
-    "DESC": _StatementReader._describe,
-    "SHOW": _StatementReader._show,
-    "DROP": _StatementReader._drop,
-}
-"""What reads each statement, by its first word."""
+    _STATEMENTS: ClassVar[dict[str, Callable[[Any], Statement]]] = {
+        "INSERT": _insert,
+        "CREATE": _create,
+        "EXECUTE": _statement_set,
+        "EXPLAIN": _explain,
+        "SET": _set,
+        "DESCRIBE": _describe,
+        "DESC": _describe,
+        "SHOW": _show,
+        "DROP": _drop,
+    }
+    """What reads each statement, by its first word."""
