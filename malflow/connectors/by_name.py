@@ -116,6 +116,11 @@ class Connection:
     def __repr__(self) -> str:
         return f"connect({str(self._address)!r})"
 
+    @property
+    def connector(self) -> str:
+        """The name of its entry point: a scheme, or ``file+`` and the format of a file."""
+        return self._name
+
     def replaced(self, replacement: Replacement) -> Connection:
         """Return the connection that a configuration asks for in place of this one.
 

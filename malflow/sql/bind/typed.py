@@ -5,12 +5,12 @@ A template has `{0}`, `{1}` where the source of its operands is put.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from malflow.sql.text import Span
-from malflow.sql.types import BOOLEAN, SqlType
+from malflow.sql.types import SqlType
 
 __all__ = [
     "Aggregated",
@@ -28,6 +28,7 @@ __all__ = [
     "Typed",
     "Value",
     "all_within",
+    "replaced",
 ]
 
 
@@ -41,7 +42,7 @@ class Typed:
     """
 
     type: SqlType
-    span: Span
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +173,6 @@ class Aggregated(Typed):
     where: Typed | None
 
 
-def truth(span: Span, *, nullable: bool) -> tuple[SqlType, Span]:
-    """Return the first arguments of a node that is true or false."""
-    return BOOLEAN.as_nullable(nullable), span
-
-
 def all_within(node: Typed) -> Iterator[Typed]:
     """Yield an expression and all within it, from the outside in."""
     yield node
@@ -190,3 +186,19 @@ def _nodes(part: Any) -> Iterator[Typed]:
     elif isinstance(part, tuple) and not isinstance(part, Span):
         for it in part:
             yield from _nodes(it)
+
+
+def replaced(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
+    """Return an expression with parts replaced, from the outside in; `change` returns None for what stays."""
+    found = change(node)
+    if found is not None:
+        return found
+    return replace(node, **{it.name: _changed(getattr(node, it.name), change) for it in fields(node)})
+
+
+def _changed(part: Any, change: Callable[[Typed], Typed | None]) -> Any:
+    if isinstance(part, Typed):
+        return replaced(part, change)
+    if isinstance(part, tuple) and not isinstance(part, Span):
+        return tuple(_changed(it, change) for it in part)
+    return part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +11,7 @@ from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
 from malflow.nodes import StatelessNode, TellsBy
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic, overridden
+from malflow.operators.many import FilterMapMany
 from malflow.operators.stateless import (
     Filter,
     FilterMap,
@@ -89,6 +90,28 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         [1]
         """
         logic = partial(FilterMap, callback=checked_function(name, "mapper", mapper, "value"))
+        return self._guarded(name, logic, on_error)
+
+    def filter_map_many(
+        self, name: str, function: Callable[[Sequence[V_co]], Sequence[VO | None]], *, on_error: ErrorPolicy = "fail"
+    ) -> Stream[K, VO, T]:
+        """Replace many values with one call of a function, and drop the records for which it answers None.
+
+        The function gets a list of values of any length, and returns a list as long: the answer for a value may depend
+        on that value only, since batches have any size. It saves a call a record, as in one comprehension of several
+        small steps. It must not change its argument.
+
+        Args:
+            name: the operator's name.
+            function: returns the new values.
+            on_error: the fate of a record at which the function fails, as for `map`. If it fails, it is called again
+                with parts of its list, to find the records at which it fails.
+
+        >>> odd = lambda values: [it if it % 2 else None for it in values]
+        >>> run([1, 2, 3], lambda stream: stream.filter_map_many("odd", odd))
+        [1, 3]
+        """
+        logic = partial(FilterMapMany, callback=checked_function(name, "function", function, "values"))
         return self._guarded(name, logic, on_error)
 
     def sample(self, name: str, fraction: float, by: Callable[[V_co], Any] | str | None = None) -> Stream[K, V_co, T]:

@@ -1,0 +1,82 @@
+"""Window functions: which rows, which time, and how large."""
+
+from __future__ import annotations
+
+from malflow.sql.bind.literals import interval_of
+from malflow.sql.syntax import queries as tree
+from malflow.sql.syntax.expressions import Literal, Name, Node
+from malflow.sql.text import Fault, Source, Span, SqlError
+
+__all__ = ["WINDOW_COLUMNS", "window_of"]
+
+WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+"""The columns that a window function adds."""
+
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET?"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET?"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET?"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
+}
+"""The arguments of each function, in their order; those with a mark may be left out."""
+
+
+def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument, Name, list[tuple[int, Span]]]:
+    """Return the rows of a window function, the column of their time, and its spans in microseconds.
+
+    The spans are those of `WindowSpec`: size, step, offset.
+
+    Raises:
+        SqlError: if arguments are missing, unknown, or of another kind.
+    """
+    given = _given(ref, source)
+    table, time = given.pop("DATA"), given.pop("TIMECOL")
+    if not isinstance(table, tree.TableArgument):
+        raise _fault(f"{ref.name} needs its rows, as in TABLE bids", ref.span, source)
+    if not isinstance(time, tree.Descriptor) or len(time.columns) != 1:
+        raise _fault(f"{ref.name} needs the column of its time, as in DESCRIPTOR(ts)", ref.span, source)
+    spans = {key: _span(key, node, source) for key, node in given.items()}
+    size = spans.get("SIZE") or spans.get("GAP")
+    step = spans.get("SLIDE") or spans.get("STEP")
+    if size is None:
+        raise _fault(f"{ref.name} needs a size", ref.span, source)
+    if ref.name.text == "CUMULATE" and step and size[0] % step[0]:
+        raise _fault("the size of CUMULATE must be a multiple of its step", size[1], source)
+    nothing = (0, ref.span)
+    return table, time.columns[0], [size, step or nothing, spans.get("OFFSET") or nothing]
+
+
+def _given(ref: tree.WindowCall, source: Source) -> dict[str, Node]:
+    """Return the arguments by their names."""
+    known = _ARGUMENTS.get(ref.name.text)
+    if known is None:
+        raise _fault(f"{ref.name} is not supported", ref.span, source)
+    names = [it.rstrip("?") for it in known]
+    given: dict[str, Node] = {}
+    for at, (key, node) in enumerate(ref.arguments):
+        name = key or (names[at] if at < len(names) else "")
+        if name not in names or name in given:
+            raise _fault(f"{ref.name} takes {', '.join(names)}", node.span, source)
+        given[name] = node
+    missing = [it for it in known if not it.endswith("?") and it not in given]
+    if missing:
+        raise _fault(f"{ref.name} needs {', '.join(missing)}", ref.span, source)
+    return given
+
+
+def _span(key: str, node: Node, source: Source) -> tuple[int, Span]:
+    """Return a span of time in microseconds."""
+    is_interval = isinstance(node, Literal) and node.kind == "INTERVAL"
+    if not isinstance(node, Literal) or not is_interval or node.units[0] in {"YEAR", "QUARTER", "MONTH"}:
+        raise _fault(f"{key} is an interval of days to seconds, as in INTERVAL '5' MINUTE", node.span, source)
+    try:
+        found = interval_of(node)
+    except ValueError as error:
+        raise _fault(str(error), node.span, source) from None
+    if found <= 0 and key != "OFFSET":
+        raise _fault(f"{key} must be positive", node.span, source)
+    return found, node.span
+
+
+def _fault(message: str, span: Span, source: Source) -> SqlError:
+    return SqlError([Fault(message, span, source)])

@@ -1,0 +1,1 @@
+"""Building: relations become operators, through the public methods of streams."""

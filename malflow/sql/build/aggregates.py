@@ -1,0 +1,188 @@
+"""The aggregates of SQL as aggregators of tuples: they skip NULL, and without a value they are NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isqrt, sqrt
+from operator import itemgetter
+from typing import Any
+
+from malflow import agg
+from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.slots import Slot, Slotted
+from malflow.sql.bind.typed import Aggregated, Column
+from malflow.sql.functions.numbers import DECIMALS, decimal_of, divide
+from malflow.sql.types import INTEGERS, SqlType
+
+__all__ = ["aggregator_of"]
+
+
+def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
+    """Return the aggregator of a call, whose operands are columns of a tuple."""
+    if not call.operands:
+        return agg.count()
+    operand = call.operands[0]
+    place = operand.index if isinstance(operand, Column) else 0
+    return _Some(call.function, place, operand.type, call.distinct)
+
+
+def _nothing() -> None:
+    """Return the state of an aggregate without a value."""
+
+
+def _zero() -> int:
+    return 0
+
+
+def _either(join: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """Join two states, of which None has no value."""
+    if one is None or other is None:
+        return other if one is None else one
+    return join(one, other)
+
+
+def _counted(count: int, x: Any, _time: Any) -> int:
+    return count if x is None else count + 1
+
+
+def _added(one: int, other: int) -> int:
+    return one + other
+
+
+def _total(total: Any, x: Any, _time: Any) -> Any:
+    return _either(_plus, total, x)
+
+
+def _plus(one: Any, other: Any) -> Any:
+    return DECIMALS.add(one, other) if isinstance(one, Decimal) else one + other
+
+
+def _merge_totals(one: Any, other: Any) -> Any:
+    return _either(_plus, one, other)
+
+
+def _squared(total: Any, x: Any, _time: Any) -> Any:
+    if x is None:
+        return total
+    return _either(_plus, total, DECIMALS.multiply(x, x) if isinstance(x, Decimal) else x * x)
+
+
+def _least(state: Any, x: Any, _time: Any = None) -> Any:
+    return _either(min, state, x)
+
+
+def _greatest(state: Any, x: Any, _time: Any = None) -> Any:
+    return _either(max, state, x)
+
+
+def _first(state: Any, x: Any, _time: Any = None) -> Any:
+    return x if state is None else state
+
+
+def _last(state: Any, x: Any, _time: Any = None) -> Any:
+    return state if x is None else x
+
+
+def _seen(state: set[Any], x: Any, _time: Any) -> set[Any]:
+    if x is not None:
+        state.add(x)
+    return state
+
+
+_SUM = "({b} if {a} is None else {a} if {b} is None else {a} + {b})"
+_STATES: dict[str, tuple[Any, Any, Any, str, str, str]] = {
+    "count": (_zero, _counted, _added, "(0 if {x} is None else 1)", "if {x} is not None: {to} = {a} + 1", "{a} + {b}"),
+    "sum": (
+        _nothing,
+        _total,
+        _merge_totals,
+        "{x}",
+        "if {x} is not None: {to} = {x} if {a} is None else {a} + {x}",
+        _SUM,
+    ),
+    "squares": (_nothing, _squared, _merge_totals, "", "", ""),
+    "min": (_nothing, _least, _least, "{x}", "if {x} is not None and ({a} is None or {x} < {a}): {to} = {x}", ""),
+    "max": (_nothing, _greatest, _greatest, "{x}", "if {x} is not None and ({a} is None or {x} > {a}): {to} = {x}", ""),
+    "first": (_nothing, _first, _first, "{x}", "if {a} is None: {to} = {x}", ""),
+    "last": (_nothing, _last, _last, "{x}", "if {x} is not None: {to} = {x}", ""),
+    "seen": (set, _seen, set.union, "", "", ""),
+}
+"""The states that aggregates consist of: how each is created, gets a value and is merged, and the same as templates."""
+
+_OF = {"COUNT": ("count",), "SUM": ("sum",), "MIN": ("min",), "MAX": ("max",), "AVG": ("count", "sum")}
+_OF |= {"FIRST_VALUE": ("first",), "LAST_VALUE": ("last",)}
+_DEVIATIONS = ("STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VARIANCE")
+_OF |= dict.fromkeys(_DEVIATIONS, ("count", "sum", "squares"))
+
+
+@dataclass(frozen=True, repr=False)
+class _Some(Slotted[Any, Any, Any]):
+    """An aggregate of a column of tuples, without its NULLs."""
+
+    function: str
+    place: int
+    type: SqlType
+    distinct: bool
+
+    def make_slots(self) -> tuple[Slot, ...]:
+        """Return its states."""
+        kinds = ("seen",) if self.distinct and self.function not in {"MIN", "MAX"} else _OF[self.function]
+        return tuple(self._slot(kind) for kind in kinds)
+
+    def _slot(self, kind: str) -> Slot:
+        create, add, merge, first, step, join = _STATES[kind]
+        if self.type.kind == "DECIMAL" and kind == "sum":
+            first, step, join = "", "", ""  # the generated loop adds in Python's own context, of 28 digits
+        return Slot(create, add, merge, itemgetter(self.place), first=first, step=step, join=join)
+
+    def combine(self, *states: Any) -> Any:
+        """Return the result."""
+        if self.distinct and self.function not in {"MIN", "MAX"}:
+            return self._of_distinct(states[0])
+        if self.function == "AVG":
+            return _mean(states[1], states[0], self.type)
+        if len(states) > 1:
+            return _deviation(self.function, states[0], states[1], states[2], self.type)
+        return states[0]
+
+    def _of_distinct(self, values: set[Any]) -> Any:
+        if self.function == "COUNT":
+            return len(values)
+        if not values:
+            return None
+        ordered = sorted(values)
+        total = ordered[0]
+        for it in ordered[1:]:
+            total = _plus(total, it)
+        return total if self.function == "SUM" else _mean(total, len(values), self.type)
+
+    def __repr__(self) -> str:
+        return f"{self.function}({'DISTINCT ' if self.distinct else ''}{self.place} {self.type.name})"
+
+
+def _mean(total: Any, count: int, kind: SqlType) -> Any:
+    if not count:
+        return None
+    if kind.kind in INTEGERS:
+        return divide(total, count)
+    if kind.kind == "DECIMAL":
+        return decimal_of(DECIMALS.divide(total, count), 38, max(6, kind.scale))
+    return total / count
+
+
+def _deviation(function: str, count: int, total: Any, squares: Any, kind: SqlType) -> Any:
+    """Return a variance or deviation by the sums of values and of squares, as Flink does; of integers an integer."""
+    rows = count if function.endswith("_POP") else count - 1
+    if rows < 1:
+        return None
+    is_root = function.startswith("STDDEV")
+    if kind.kind in INTEGERS:
+        variance = divide(squares - divide(total * total, count), rows)
+        return isqrt(variance) if is_root else variance
+    if kind.kind == "DECIMAL":
+        total, squares = float(total), float(squares)
+    variance = max(0.0, (squares - total * total / count) / rows)
+    found = sqrt(variance) if is_root else variance
+    return decimal_of(found, 38, max(6, kind.scale)) if kind.kind == "DECIMAL" else found
