@@ -12,13 +12,13 @@ from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import Environment, QueryBinder, collected
 from malflow.sql.bind.relations import Relation, Scan
 from malflow.sql.bind.scope import Field, Scope
-from malflow.sql.bind.typed import Column, Strict, Typed, Value
 from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of
 from malflow.sql.build.streams import Rows, StreamBuilder
 from malflow.sql.parser.statements import parse
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.typed import Column, Strict, Typed, Value
 from malflow.sql.types import TIMES, fits
 from malflow.words import did_you_mean, plural
 
@@ -57,6 +57,10 @@ class Catalog:
         self._tables: dict[str, _Table] = {}
         self._views: dict[str, Relation] = {}
         self._functions: dict[str, Any] = {}
+
+    def names(self, name: str) -> Names:
+        """Return the names below that of a query."""
+        return self._names.below(name)
 
     def add_stream(self, name: str, schema: Source, stream: Any, late: Any, time: str | None) -> None:
         """Make a stream a table."""

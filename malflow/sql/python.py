@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from malflow.sql.bind.typed import (
+from malflow.sql.typed import (
     Column,
     Comparison,
     Connected,

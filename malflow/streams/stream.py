@@ -47,6 +47,7 @@ from malflow.streams.routing import RoutingOperators
 from malflow.type_parameters import K, T, V_co
 
 if TYPE_CHECKING:
+    from malflow.sql.api import Sql
     from malflow.streams.keywords import (
         Awaited,
         Cached,
@@ -79,6 +80,30 @@ class StreamProvider:
     def new_stream(self) -> Stream[NoKeyType, Any, Any]:
         """Start a stream. Unless it stays empty, its first operator is a source."""
         return Stream(self._graph, None)
+
+    def sql(self, name: str) -> Sql:
+        """Return a catalogue of SQL: streams become tables, queries become streams, in this dataflow.
+
+        Args:
+            name: the name of the catalogue. The names of its operators begin with it.
+
+        >>> from malflow import SingleThreadRuntime
+        >>> from malflow.sinks import VecSink
+        >>> from malflow.sources import SingleIteratorSource
+        >>> found = VecSink()
+        >>> def build(provider):
+        ...     bids = provider.new_stream().source("bids", SingleIteratorSource([{"id": 1, "price": 7}]))
+        ...     sql = provider.sql("shop")
+        ...     sql.table("bids", bids, "id BIGINT, price BIGINT")
+        ...     dear = sql.query("dear", "SELECT id, price * 2 AS twice FROM bids WHERE price > :floor", floor=5)
+        ...     dear.rows().sink("out", found)
+        >>> SingleThreadRuntime(build).execute()
+        >>> found.values
+        [{'id': 1, 'twice': 14}]
+        """
+        from malflow.sql.api import Sql  # noqa: PLC0415 - programs without SQL don't load it
+
+        return Sql(self, name)
 
     def on_dead_letters(
         self,

@@ -6,9 +6,9 @@ Server with a division that keeps at least six digits (Flink's LogicalTypeMergin
 
 from __future__ import annotations
 
-from malflow.sql.bind.casts import converted
-from malflow.sql.bind.typed import Comparison, Strict, Typed, Value
+from malflow.sql.casts import converted
 from malflow.sql.text import Span
+from malflow.sql.typed import Comparison, Strict, Typed, Value
 from malflow.sql.types import DOUBLE, INTEGERS, NUMBERS, STRING, TEXTS, TIMES, SqlType, as_decimal, common_type, decimal
 
 __all__ = ["calculation", "comparison", "negation"]

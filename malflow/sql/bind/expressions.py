@@ -7,10 +7,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from malflow.sql.bind.arithmetic import calculation, comparison, negation
-from malflow.sql.bind.casts import cast, converted, tried
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
-from malflow.sql.bind.typed import (
+from malflow.sql.casts import cast, converted, tried
+from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.functions.table import Signature, bound_call, fitting, shown
+from malflow.sql.syntax import expressions as tree
+from malflow.sql.syntax.expressions import COMPARISONS, Expression, Name
+from malflow.sql.text import Span
+from malflow.sql.typed import (
     Aggregated,
     Comparison,
     Connected,
@@ -25,11 +30,6 @@ from malflow.sql.bind.typed import (
     Typed,
     Value,
 )
-from malflow.sql.functions.scalar import SCALAR
-from malflow.sql.functions.table import Signature, bound_call, fitting, shown
-from malflow.sql.syntax import expressions as tree
-from malflow.sql.syntax.expressions import COMPARISONS, Expression, Name
-from malflow.sql.text import Span
 from malflow.sql.types import BOOLEAN, INTEGERS, NULL, TEXTS, SqlType, common_type
 from malflow.words import did_you_mean
 

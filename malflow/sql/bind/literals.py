@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from malflow.sql.bind.typed import Value
 from malflow.sql.functions.times import date_of_text, instant_of_text, time_of_text
 from malflow.sql.syntax.expressions import Literal
+from malflow.sql.typed import Value
 from malflow.sql.types import BIGINT, BOOLEAN, DATE, DAYS, DOUBLE, INT, MONTHS, MOST_DIGITS, NULL, SqlType, timestamp
 
 __all__ = ["interval_of", "literal"]

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from malflow.sql.bind.casts import converted
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Group, Literals, Relation, Union, Windowed, WindowSpec
 from malflow.sql.bind.scope import Field, Scope
-from malflow.sql.bind.typed import Aggregated, Column, Picked, Typed, Value, all_within, replaced
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
+from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Name, Reference, Star
 from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.typed import Aggregated, Column, Picked, Typed, Value, all_within, replaced
 from malflow.sql.types import INT, NULL, common_type
 from malflow.words import did_you_mean, plural
 

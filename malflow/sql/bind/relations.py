@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from malflow.sql.bind.scope import Field
-from malflow.sql.bind.typed import Aggregated, Typed
+from malflow.sql.typed import Aggregated, Typed
 
 __all__ = ["Calc", "Group", "Literals", "Relation", "Scan", "Union", "WindowSpec", "Windowed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from malflow.sql.bind.typed import Column
 from malflow.sql.syntax.expressions import Name, Reference
 from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.typed import Column
 from malflow.sql.types import SqlType
 from malflow.words import did_you_mean, listed
 

@@ -12,8 +12,8 @@ from typing import Any
 from malflow import agg
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.slots import Slot, Slotted
-from malflow.sql.bind.typed import Aggregated, Column
 from malflow.sql.functions.numbers import DECIMALS, decimal_of, divide
+from malflow.sql.typed import Aggregated, Column
 from malflow.sql.types import INTEGERS, SqlType
 
 __all__ = ["aggregator_of"]

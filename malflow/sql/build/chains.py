@@ -13,11 +13,11 @@ from decimal import Decimal, localcontext
 from hashlib import blake2b
 from typing import Any
 
-from malflow.sql.bind.typed import Lenient, Strict, Typed, all_within
 from malflow.sql.functions import namespace
 from malflow.sql.functions.numbers import DECIMALS
 from malflow.sql.python import PythonWriter
 from malflow.sql.text import Source
+from malflow.sql.typed import Lenient, Strict, Typed, all_within
 
 __all__ = ["chain", "defined"]
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from malflow.sql.bind.casts import converted
-from malflow.sql.bind.typed import Lenient, Strict, Typed
+from malflow.sql.casts import converted
 from malflow.sql.text import Span
+from malflow.sql.typed import Lenient, Strict, Typed
 from malflow.sql.types import BOOLEAN, DOUBLE, INT, INTEGERS, NUMBERS, STRING, TEXTS, TIMES, SqlType, common_type
 
 __all__ = ["Signature", "bound_call", "fitting", "shown"]

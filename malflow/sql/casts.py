@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from malflow.sql.bind.typed import Lenient, Strict, Typed, Value
+from malflow.sql.typed import Lenient, Strict, Typed, Value
 from malflow.sql.types import INTEGERS, LONGEST, NUMBERS, TEXTS, TIMES, SqlType
 
 __all__ = ["cast", "converted", "tried"]

@@ -1,0 +1,201 @@
+"""SQL from Python: a catalogue of streams, and queries that become streams."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from malflow.checks import check_name
+from malflow.errors import GraphError
+from malflow.sql.bind.scope import Field
+from malflow.sql.build.doors import exit_of
+from malflow.sql.build.streams import Rows
+from malflow.sql.catalog import Catalog
+from malflow.sql.functions.times import instant
+from malflow.sql.text import NOWHERE, Source
+from malflow.sql.typed import Value
+from malflow.sql.types import BIGINT, BOOLEAN, BYTES, DATE, DAYS, DOUBLE, STRING, SqlType, timestamp
+from malflow.words import class_name, short_repr
+
+__all__ = ["ColumnType", "Sql", "SqlRows"]
+
+
+class ColumnType(NamedTuple):
+    """A column of a query.
+
+    Attributes:
+        name: its name.
+        type: its type, as Flink prints it, without a word about NULL.
+        nullable: whether it may be NULL.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class SqlRows:
+    """The rows of a query.
+
+    Attributes:
+        columns: its columns.
+    """
+
+    def __init__(self, name: str, fields_: tuple[Field, ...], rows: Rows, given: Any) -> None:
+        self.columns = [ColumnType(it.name, it.type.name, it.type.nullable) for it in fields_]
+        self._name = name
+        self._fields = fields_
+        self._rows = rows
+        self._give = given
+
+    def rows(self, as_: Any = dict) -> Any:
+        """Return the rows as a stream of dicts, of tuples, or of instances of a class.
+
+        TIMESTAMP columns become datetimes without a zone, TIMESTAMP_LTZ columns datetimes in UTC.
+
+        Args:
+            as_: ``dict``, ``tuple``, or a class that is called with the columns in their order.
+        """
+        stream = self._rows.on_time if self._rows.late is None else self._rows.on_time.union(self._rows.late)
+        return stream.map(self._give("rows"), exit_of(self._fields, as_))
+
+
+class Sql:
+    """A catalogue: tables, views and functions by name, and queries over them.
+
+    Args:
+        provider: the dataflow.
+        name: the beginning of the names of its operators.
+    """
+
+    def __init__(self, provider: Any, name: str) -> None:
+        check_name("sql", "name", name)
+        self._catalog = Catalog(provider, name)
+        self._name = name
+
+    def table(self, name: str, stream: Any, schema: Any, *, time: str | None = None, late: Any = None) -> None:
+        """Make a stream a table.
+
+        Its values are mappings, tuples in the order of the columns, or objects with attributes.
+
+        Args:
+            name: the name of the table.
+            stream: the stream.
+            schema: the columns with their types, as in CREATE TABLE; or a dataclass, named tuple or typed dict.
+            time: the column that holds the timestamps of the records, in units of its precision.
+            late: the late records of the stream; those of `event_time` are found without it.
+
+        Raises:
+            GraphError: if the schema has faults, or the column of the time is not in it.
+        """
+        text = schema if isinstance(schema, str) else _schema_of(schema)
+        found = getattr(stream, "late", None) if late is None else late
+        self._catalog.add_stream(name, Source(text, f"the schema of {name}"), stream, found, time)
+
+    def run(self, text: str | Path) -> None:
+        """Run statements: CREATE TABLE, CREATE VIEW, INSERT INTO and the like.
+
+        Args:
+            text: the statements, or the path of a file.
+
+        Raises:
+            SqlError: with all faults of all statements.
+        """
+        self._catalog.run(read_source(text))
+
+    def query(self, name: str, text: str, **parameters: Any) -> SqlRows:
+        """Return the rows of a query.
+
+        Args:
+            name: the name of the query, below which its operators have their names.
+            text: the query.
+            parameters: the values of its parameters: ``floor=10`` for ``:floor``. They are values, never text.
+
+        Raises:
+            SqlError: with all faults of the query.
+        """
+        given = {key: _value_of(key, it) for key, it in parameters.items()}
+        fields_, rows = self._catalog.query(name, Source(text, name), given)
+        return SqlRows(name, fields_, rows, self._catalog.names(name).give)
+
+
+def read_source(text: str | Path) -> Source:
+    """Return a text, or that of a file.
+
+    Raises:
+        GraphError: if the file can't be read, or is not UTF-8.
+    """
+    if isinstance(text, str):
+        return Source(text)
+    try:
+        return Source(text.read_text(encoding="utf-8-sig"), text.name)
+    except UnicodeDecodeError as error:
+        raise GraphError(f"{text} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise GraphError(f"{text} can't be read: {error}") from None
+
+
+_OF_PYTHON: dict[Any, SqlType] = {
+    bool: BOOLEAN,
+    int: BIGINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    datetime: timestamp(6),
+    date: DATE,
+    time: SqlType("TIME", size=6),
+    Decimal: SqlType("DECIMAL", size=38, scale=18),
+}
+
+
+def _schema_of(kind: Any) -> str:
+    """Return the columns of a class as text."""
+    is_known = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
+    if not isinstance(kind, type) or not is_known:
+        raise GraphError(f"a schema is text, a dataclass, a named tuple or a typed dict; got {short_repr(kind)}")
+    names = [it.name for it in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", None)
+    hints = get_type_hints(kind)
+    columns = (_column(kind, name, hints.get(name, Any)) for name in names or hints)
+    return ", ".join(columns)
+
+
+def _column(kind: type, name: str, hint: Any) -> str:
+    options = [it for it in get_args(hint) if it is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
+    found = _OF_PYTHON.get(options[0]) if len(options) == 1 else None
+    if found is None:
+        known = ", ".join(it.__name__ for it in _OF_PYTHON)
+        raise GraphError(
+            f"field {name!r} of {class_name(kind)} is {hint}; types with a column are {known}, each with '| None'; "
+            f"write the schema as text"
+        )
+    is_nullable = len(get_args(hint)) > len(options) if options[0] is not hint else False
+    return f"`{name}` {found.as_nullable(is_nullable)}"
+
+
+def _value_of(name: str, value: Any) -> Value:
+    """Return a parameter as a typed literal.
+
+    Raises:
+        GraphError: if it has no type.
+    """
+    if value is None:
+        return Value(SqlType("NULL"), NOWHERE, None)
+    if isinstance(value, timedelta):
+        return Value(DAYS.as_nullable(False), NOWHERE, value // timedelta(microseconds=1))
+    if isinstance(value, datetime):
+        kind = timestamp(6, "TIMESTAMP" if value.tzinfo is None else "TIMESTAMP_LTZ")
+        return Value(kind.as_nullable(False), NOWHERE, instant(value, 6))
+    if isinstance(value, date):
+        return Value(DATE.as_nullable(False), NOWHERE, value.toordinal() - date(1970, 1, 1).toordinal())
+    if isinstance(value, Decimal) and value.is_finite():
+        _, digits, exponent = value.as_tuple()
+        scale = max(0, -int(exponent))
+        return Value(SqlType("DECIMAL", False, max(len(digits), scale, 1), scale), NOWHERE, value)
+    kind_ = _OF_PYTHON.get(type(value))
+    if kind_ is None:
+        raise GraphError(f"parameter {name!r} is {short_repr(value)}, which has no type of SQL")
+    return Value(kind_.as_nullable(False), NOWHERE, value)
