@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from malflow.checks import check_whole_number
+from malflow.checks import check_flag, check_whole_number
 from malflow.durations import as_length
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Fitting, Panes, RegularPanes, Unit, zone_of
@@ -122,14 +122,15 @@ class TimeWindows:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Session windows: a key's records with gaps shorter than `gap` between them."""
+    """Session windows: a key's records with gaps shorter than `gap` between them, or of at most `gap` with `touch`."""
 
     gap: Any
+    touch: bool = False
 
     @property
     def definition(self) -> str:
         """The windows as a text that is the same in every run of a program."""
-        return f"sessions with a gap of {self.gap}"
+        return f"sessions with a gap of {self.gap}{' that may touch' if self.touch else ''}"
 
     def __str__(self) -> str:
         return self.definition
@@ -230,7 +231,7 @@ def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
     return TimeWindows(CalendarPanes(known, zone_of(zone)), span)
 
 
-def session(gap: Any) -> SessionWindows:
+def session(gap: Any, *, touch: bool = False) -> SessionWindows:
     """Make session windows: a key's session ends when the key has no record for `gap`.
 
     Two records exactly `gap` apart are in two sessions. A session's end is its last record's timestamp plus `gap`. A
@@ -238,14 +239,20 @@ def session(gap: Any) -> SessionWindows:
 
     Args:
         gap: a number, or a timedelta.
+        touch: whether two records exactly `gap` apart are in one session, as in Flink. The session is over at the same
+            epoch as without it, so the second record must come before. The gap is then an integer or a timedelta.
 
     Raises:
         GraphError: if `gap` is not positive.
 
     >>> session(5)
-    SessionWindows(gap=5)
+    SessionWindows(gap=5, touch=False)
     """
-    return SessionWindows(_checked_size("session", gap, "gap"))
+    check_flag("session", "touch", touch)
+    length = _checked_size("session", gap, "gap")
+    if touch and not isinstance(length, int | timedelta):
+        raise GraphError(f"session needs an integer or a timedelta as gap with touch=True; got {short_repr(gap)}")
+    return SessionWindows(length, touch)
 
 
 def counting(size: int, every: int | None = None) -> CountWindows:

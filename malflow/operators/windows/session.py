@@ -9,6 +9,7 @@ one timer per key finds those. The merging of windows is that of the Dataflow mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -76,6 +77,7 @@ class SessionAggregate(WindowOperator):
         super().__init__(context, RegularPanes(windows.gap, windows.gap - windows.gap), late=late)
         self.state = KeyedState(tracked=context.tracked, admit=context.admit)
         self._gap = windows.gap
+        self._within = windows.gap if not windows.touch else windows.gap + _unit_of(windows.gap)
         self._kernel = compile_kernel(aggregators, debug=context.debug)
         self._timers = Timers()  # of the first session of each key, at or before its last instant
         self._ranks: dict[Any, int] = {}  # the order of keys in the state
@@ -128,31 +130,31 @@ class SessionAggregate(WindowOperator):
             sessions = self.state[key] = []
             self._ranks[key] = self._next_rank()
         newest = self._run.newest[key] = _Newest(self._run.load(key, sessions))
-        newest.read(self._gap)
+        newest.read(self._within)
         return newest
 
     def _place(self, key: Any, newest: _Newest, timestamp: Any) -> int:
         """Place a record that may not be in the newest session; return the number of its accumulator."""
         newest.write()
         number = self._find_or_begin(key, newest.sessions, timestamp)
-        newest.read(self._gap)
+        newest.read(self._within)
         return number
 
     def _find_or_begin(self, key: Any, sessions: _Sessions, timestamp: Any) -> int:
         """Find or start the session of a record; return the number of its accumulator."""
-        gap, at = self._gap, len(sessions)
-        end = timestamp + gap
-        while at and sessions[at - 2] + gap > timestamp:
+        reach, at = self._within, len(sessions)
+        until = timestamp + reach
+        while at and sessions[at - 2] + reach > timestamp:
             at -= _WIDTH
-        if at == len(sessions) or end <= sessions[at]:
-            self._begin(key, sessions, at, timestamp, end)
+        if at == len(sessions) or until <= sessions[at]:
+            self._begin(key, sessions, at, timestamp, timestamp + self._gap)
             return int(sessions[at + 2])
         if timestamp < sessions[at]:
             sessions[at] = timestamp
         elif timestamp > sessions[at + 1]:
             sessions[at + 1] = timestamp
             after = at + _WIDTH
-            if after < len(sessions) and sessions[after] < end:
+            if after < len(sessions) and sessions[after] < until:
                 self._join(sessions, at)
         return int(sessions[at + 2])
 
@@ -292,7 +294,8 @@ class _Newest:
         sessions: all open sessions of the key.
         first: the timestamp of its first record; `MAX` without a session.
         last: that of its last record; the one in `sessions` may be outdated.
-        until: the end of the session, or an earlier time: it is not recomputed for each record.
+        until: the first instant at which a record begins another session, or an earlier time: it is not recomputed for
+            each record.
         number: the number of its accumulator.
     """
 
@@ -305,11 +308,11 @@ class _Newest:
         self.until: Any = MAX
         self.number = -1
 
-    def read(self, gap: Any) -> None:
-        """Read the session from `sessions`; it ends `gap` after its last record."""
+    def read(self, reach: Any) -> None:
+        """Read the session from `sessions`; a record less than `reach` after its last one belongs to it."""
         if self.sessions:
             self.first, self.last, self.number = self.sessions[-_WIDTH:]
-            self.until = self.last + gap
+            self.until = self.last + reach
 
     def write(self) -> None:
         """Write the timestamp of the last record to `sessions`."""
@@ -350,6 +353,11 @@ class _Run(NumberedAccumulators):
         if stop - start == len(self.batch):
             return self.batch, self.numbers
         return self.batch.part(start, stop), self.numbers[start:stop]
+
+
+def _unit_of(gap: Any) -> Any:
+    """Return the distance of two instants that follow each other, for a gap of whole numbers or a timedelta."""
+    return timedelta(microseconds=1) if isinstance(gap, timedelta) else 1
 
 
 def _record(run: Batch, index: int) -> tuple[Any, Any, Any]:

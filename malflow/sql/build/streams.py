@@ -112,7 +112,7 @@ def _windows(spec: WindowSpec) -> Windows:
             return tumbling(spec.size, offset=spec.offset)
         case "HOP":
             return sliding(spec.size, spec.step, offset=spec.offset)
-    return session(spec.size)
+    return session(spec.size, touch=True)
 
 
 def _key_of(keys: Callable[[Any], Any] | None, count: int) -> Callable[[Any], Any]:
