@@ -9,9 +9,10 @@ from typing import Any
 from malflow.connectors.by_name import connect
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.queries import Environment, QueryBinder, collected
+from malflow.sql.bind.queries import QueryBinder
 from malflow.sql.bind.relations import Relation, Scan
 from malflow.sql.bind.scope import Field, Scope
+from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of
 from malflow.sql.build.streams import Rows, StreamBuilder

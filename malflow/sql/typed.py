@@ -24,6 +24,7 @@ __all__ = [
     "Not",
     "OneOf",
     "Picked",
+    "RowNumber",
     "Strict",
     "Typed",
     "Value",
@@ -171,6 +172,19 @@ class Aggregated(Typed):
     operands: tuple[Typed, ...]
     distinct: bool
     where: Typed | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowNumber(Typed):
+    """ROW_NUMBER(): the number of a row in its partition.
+
+    Attributes:
+        partition: the partition.
+        order: what its rows are ordered by: the expression, whether descending, and whether NULL comes first.
+    """
+
+    partition: tuple[Typed, ...]
+    order: tuple[tuple[Typed, bool, bool], ...]
 
 
 def all_within(node: Typed) -> Iterator[Typed]:

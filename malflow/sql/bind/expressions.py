@@ -14,6 +14,7 @@ from malflow.sql.functions.scalar import SCALAR
 from malflow.sql.functions.table import Signature, bound_call, fitting, shown
 from malflow.sql.syntax import expressions as tree
 from malflow.sql.syntax.expressions import COMPARISONS, Expression, Name
+from malflow.sql.syntax.queries import WindowSpec
 from malflow.sql.text import Span
 from malflow.sql.typed import (
     Aggregated,
@@ -26,11 +27,12 @@ from malflow.sql.typed import (
     Not,
     OneOf,
     Picked,
+    RowNumber,
     Strict,
     Typed,
     Value,
 )
-from malflow.sql.types import BOOLEAN, INTEGERS, NULL, TEXTS, SqlType, common_type
+from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, TEXTS, SqlType, common_type
 from malflow.words import did_you_mean
 
 __all__ = ["AGGREGATES", "ExpressionBinder"]
@@ -307,7 +309,7 @@ class ExpressionBinder:
     def _call(self, node: tree.Call) -> Typed:
         name = node.name.text.upper()
         if node.over is not None:
-            raise self._fault("OVER is supported by ROW_NUMBER() for the first rows of windows only", node.span)
+            return self._over(name, node.over, node)
         if name in AGGREGATES:
             return self._aggregate(name, node)
         if node.distinct or node.where:
@@ -331,6 +333,17 @@ class ExpressionBinder:
                 return bound_call(way, fit, node.span)
         given = ", ".join(it.type.name for it in arguments)
         raise self._fault(f"no {name}({given}); there is {' or '.join(shown(name, it) for it in ways)}", node.span)
+
+    def _over(self, name: str, over: WindowSpec, node: tree.Call) -> Typed:
+        if name != "ROW_NUMBER" or over.name or over.unit or node.arguments:
+            raise self._fault("OVER is supported by ROW_NUMBER() for the first rows of windows only", node.span)
+        if not over.order:
+            raise self._fault("ROW_NUMBER() needs ORDER BY", over.span)
+        order = []
+        for it in over.order:
+            is_first = not it.descending if it.nulls_first is None else it.nulls_first
+            order.append((self.bind(it.expression), it.descending, is_first))
+        return RowNumber(BIGINT.as_nullable(False), node.span, tuple(map(self.bind, over.partition)), tuple(order))
 
     def _aggregate(self, name: str, node: tree.Call) -> Typed:
         if not self._aggregates:

@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from malflow.sql.bind.expressions import ExpressionBinder
-from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Group, Literals, Relation, Union, Windowed, WindowSpec
-from malflow.sql.bind.scope import Field, Scope
-from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
+from malflow.sql.bind.joins import conjuncts, together
+from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Relation, Top, Union, Windowed
+from malflow.sql.bind.scope import Field, Scope, WindowSpec
+from malflow.sql.bind.sources import SourceBinder, collected, window_fields
+from malflow.sql.bind.windows import WINDOW_COLUMNS, without_old_windows
 from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Name, Reference, Star
-from malflow.sql.text import Fault, Source, Span, SqlError
-from malflow.sql.typed import Aggregated, Column, Picked, Typed, Value, all_within, replaced
+from malflow.sql.text import Span
+from malflow.sql.typed import Aggregated, Column, Comparison, Picked, RowNumber, Typed, Value, all_within, replaced
 from malflow.sql.types import INT, NULL, common_type
-from malflow.words import did_you_mean, plural
+from malflow.words import did_you_mean
 
-__all__ = ["Environment", "QueryBinder"]
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What a query may refer to.
-
-    Attributes:
-        source: the text.
-        table: returns the relation of a table or view by its name, below some names; None if there is none.
-        tables: the names of all tables and views.
-        parameters: the values of parameters.
-        functions: the functions of the user.
-        views: the common tables that are in sight, with the names below which each is bound.
-    """
-
-    source: Source
-    table: Callable[[str], Relation | None]
-    tables: Callable[[], Iterable[str]]
-    parameters: Mapping[str, Value] = field(default_factory=dict)
-    functions: Mapping[str, Any] = field(default_factory=dict)
-    views: Mapping[str, Relation] = field(default_factory=dict)
+__all__ = ["QueryBinder"]
 
 
-class QueryBinder:
+class QueryBinder(SourceBinder):
     """Binds queries.
 
     Args:
         environment: what they may refer to.
         names: names for their operators.
     """
-
-    def __init__(self, environment: Environment, names: Names) -> None:
-        self._environment = environment
-        self._names = names
-
-    def _fault(self, message: str, span: Span) -> SqlError:
-        return SqlError([Fault(message, span, self._environment.source)])
 
     def bind(self, query: tree.Query) -> Relation:
         """Return the rows of a query.
@@ -75,16 +47,6 @@ class QueryBinder:
                 return self._select(query)
         raise TypeError(f"{type(query).__name__} is no query")
 
-    def _below(self, name: str) -> QueryBinder:
-        return QueryBinder(self._environment, self._names.below(name))
-
-    def _binder(self, relation: Relation, clause: str, *, aggregates: bool = False) -> ExpressionBinder:
-        scope = Scope(relation.fields, self._environment.source)
-        given = self._environment
-        return ExpressionBinder(
-            scope, parameters=given.parameters, functions=given.functions, aggregates=aggregates, clause=clause
-        )
-
     def _with(self, query: tree.With) -> Relation:
         for part, what in ((query.order, "ORDER BY"), (query.limit, "LIMIT"), (query.offset, "OFFSET")):
             if part or part == 0:
@@ -95,16 +57,6 @@ class QueryBinder:
             binder = QueryBinder(replace(self._environment, views=views), self._names.below(it.name.text))
             views[it.name.text] = self._renamed(binder.bind(it.query), it.columns, it.span)
         return QueryBinder(replace(self._environment, views=views), self._names).bind(query.body)
-
-    def _renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
-        """Return rows with the names that the text gives their columns."""
-        if not columns:
-            return relation
-        if len(columns) != len(relation.fields):
-            given = f"{plural(len(columns), 'name')} for {plural(len(relation.fields), 'column')}"
-            raise self._fault(given, span)
-        fields = [replace(it, name=name.text) for it, name in zip(relation.fields, columns, strict=True)]
-        return replace(relation, fields=tuple(fields))
 
     def _union(self, query: tree.SetOperation) -> Relation:
         if query.op != "UNION ALL":
@@ -158,20 +110,93 @@ class QueryBinder:
     # SELECT
 
     def _select(self, query: tree.Select) -> Relation:
-        for part, what in ((query.distinct, "SELECT DISTINCT"), (query.windows, "WINDOW"), (query.qualify, "QUALIFY")):
+        for part, what in ((query.distinct, "SELECT DISTINCT"), (query.windows, "WINDOW")):
             if part:
                 raise self._fault(f"{what} is not supported", query.span)
+        query = without_old_windows(_joined_by_where(query))
         relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
         where = self._binder(relation, "WHERE").condition(query.where) if query.where else None
+        if isinstance(relation, Numbered):
+            relation, where = self._top(relation, where, query.span), None
         binder = self._binder(relation, "SELECT", aggregates=True)
         columns = [it for item in query.items for it in self._columns(item, relation)]
         bound = collected(binder.bind, [it for _, it in columns])
         having = self._binder(relation, "HAVING", aggregates=True).condition(query.having) if query.having else None
         names = self._named([name for name, _ in columns])
+        if any(isinstance(it, RowNumber) for node in bound for it in all_within(node)):
+            return self._numbered(query, relation, where, names, bound)
         has_aggregates = any(isinstance(it, Aggregated) for node in (*bound, having) if node for it in all_within(node))
         if query.group is not None or has_aggregates or having:
             return self._grouped(query, relation, where, (names, bound, having))
         return self._calc(relation, where, names, bound)
+
+    # The first rows of a window. The number is given in a query, and compared in the query around it.
+
+    def _numbered(
+        self, query: tree.Select, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]
+    ) -> Relation:
+        """Return rows with their number, or the first ones of each window if QUALIFY compares it."""
+        places = [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
+        if len(places) != 1:
+            raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", query.span)
+        number = items[places[0]]
+        if not isinstance(number, RowNumber):
+            raise TypeError("a row number was bound")
+        base = self._calc(relation, where, names, [Value(INT, it.span, 1) if it is number else it for it in items])
+        fields = [replace(it, type=number.type) if at == places[0] else it for at, it in enumerate(base.fields)]
+        marked = {mark[0]: it for it in number.partition if (mark := self._mark(it, relation))}
+        if not {"start", "end"} <= {*marked}:
+            cure = "PARTITION BY window_start, window_end"
+            raise self._fault(f"ROW_NUMBER() is supported for the first rows of windows only; {cure}", number.span)
+        mark = self._mark(marked["start"], relation)
+        spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
+        partition = [*dict.fromkeys((marked["start"], marked["end"], *number.partition))]
+        inner = [*partition, *(it for it, _, _ in number.order)]
+        added = (Field(f"order{at}", it.type) for at, it in enumerate(inner))
+        made = [Value(INT, it.span, 1) if it is number else it for it in items]
+        wide = Calc((*fields, *added), base.name, relation, where, (*made, *inner))
+        columns = [self._scope(wide).column(len(fields) + at, it.span) for at, it in enumerate(inner)]
+        order = [
+            (it, down, first) for it, (_, down, first) in zip(columns[len(partition) :], number.order, strict=True)
+        ]
+        parts = tuple(columns[: len(partition)])
+        found = Numbered(tuple(fields), wide.name, wide, parts, tuple(order), places[0], spec, is_newest)
+        if query.qualify:
+            return self._top(found, self._binder(found, "QUALIFY").condition(query.qualify), query.span)
+        return found
+
+    @staticmethod
+    def _mark(node: Typed, relation: Relation) -> tuple[str, WindowSpec] | None:
+        return relation.fields[node.index].window if isinstance(node, Column) else None
+
+    def _top(self, relation: Numbered, where: Typed | None, span: Span) -> Relation:
+        """Return the rows with a number up to a limit."""
+        count, rest = None, []
+        for it in conjuncts(where):
+            limit = _limit_of(it, relation.number)
+            if limit is None:
+                rest.append(it)
+            else:
+                count = limit if count is None else min(count, limit)
+        if count is None:
+            cure = f"write WHERE {relation.fields[relation.number].name} <= 3"
+            raise self._fault(f"the number of a row is compared with a limit; {cure}", span)
+        keys = len(relation.partition)
+        wide = relation.input
+        scope = self._scope(wide)
+        width = len(relation.fields)
+        own = [scope.column(at, span) for at in range(width)]
+        items = (*relation.partition, *(it for it, _, _ in relation.order), *own)
+        fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(items[: len(items) - width])), *relation.fields)
+        calc = Calc(fields, self._names.give("calc"), wide, None, items)
+        ways = tuple((down, first) for _, down, first in relation.order)
+        made = (*relation.fields, Field("number", relation.fields[relation.number].type))
+        top = Top(
+            made, self._names.give("top"), calc, keys, ways, count, relation.spec, relation.is_newest and count == 1
+        )
+        scope = self._scope(top)
+        columns = [scope.column(width if at == relation.number else at, span) for at in range(width)]
+        return Calc(relation.fields, self._names.give("calc"), top, together(rest), tuple(columns))
 
     def _columns(self, item: tree.Item, relation: Relation) -> list[tuple[str, Expression]]:
         """Return the columns of an item, with their names; an empty name for one that has none."""
@@ -203,13 +228,6 @@ class QueryBinder:
             found.append(name)
         return found
 
-    def _calc(self, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]) -> Relation:
-        fields: list[Field] = []
-        for name, it in zip(names, items, strict=True):
-            is_time = isinstance(it, Column) and it.is_time and not any(known.is_time for known in fields)
-            fields.append(Field(name, it.type if it.type.kind != "NULL" else INT, is_time=is_time))
-        return Calc(tuple(fields), self._names.give("calc"), relation, where, tuple(items))
-
     # GROUP BY
 
     def _grouped(self, query: tree.Select, relation: Relation, where: Typed | None, parts: Any) -> Relation:
@@ -220,26 +238,34 @@ class QueryBinder:
             if isinstance(it, tree.GroupingSets):
                 raise self._fault(f"{it.kind} is not supported; write UNION ALL of several groupings", it.span)
             keys.append(binder.bind(it))
-        if not isinstance(relation, Windowed):
+        if isinstance(relation, Windowed):
+            base = len(relation.fields) - len(WINDOW_COLUMNS)
+            marks = {it.index: it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
+        else:
+            ends = {"start": 0, "end": 1}
+            marks = {
+                it.index: ends[mark[0]] for it in keys if isinstance(it, Column) and (mark := self._mark(it, relation))
+            }
+        if not marks:
             cure = "group the rows of a window: FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...))"
             raise self._fault(f"GROUP BY without a window is not supported; {cure}", query.span)
-        return self._windows(query, relation, where, keys, (names, items, having))
+        if not {0, 1} <= {*marks.values()}:
+            raise self._fault("GROUP BY of a window needs window_start and window_end", query.span)
+        return self._windows(relation, where, keys, marks, (names, items, having))
 
     def _windows(
-        self, query: tree.Select, relation: Windowed, where: Typed | None, keys: Sequence[Typed], parts: Any
+        self, relation: Relation, where: Typed | None, keys: Sequence[Typed], marks: dict[int, int], parts: Any
     ) -> Relation:
+        """Return the aggregates of each window and group, and what is computed from them.
+
+        `marks` are the places of the columns of the window, with which of them each is.
+        """
         names, items, having = parts
-        base = len(relation.fields) - len(WINDOW_COLUMNS)
-        marks = {it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
-        if not {0, 1} <= marks:
-            raise self._fault("GROUP BY of a window needs window_start and window_end", query.span)
-        own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index >= base)]
-        used = {at.index for node in own for at in all_within(node) if isinstance(at, Column)}
-        if any(at >= base for at in used):
-            raise self._fault("a key of GROUP BY is computed from the window; group by the columns alone", query.span)
-        own = [*dict.fromkeys((*relation.partition, *own))]
+        own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index in marks)]
+        if isinstance(relation, Windowed):
+            own = self._partitioned(relation, own)
         aggregates = [*dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node))]
-        group = self._group(relation, where, own, aggregates)
+        group = self._group(relation, where, own, aggregates, marks)
         place = {**{it: 3 + at for at, it in enumerate(own)}}
         place |= {it: 3 + len(own) + at for at, it in enumerate(aggregates)}
         scope = Scope(group.fields, self._environment.source)
@@ -248,8 +274,8 @@ class QueryBinder:
             if node in place:
                 return scope.column(place[node], node.span)
             if isinstance(node, Column):
-                if node.index >= base and node.index - base in marks:
-                    return scope.column(node.index - base, node.span)
+                if node.index in marks:
+                    return scope.column(marks[node.index], node.span)
                 cure = f"add it to GROUP BY, or write MAX({node.name})"
                 raise self._fault(f"column {node.name!r} is neither grouped nor aggregated; {cure}", node.span)
             return None
@@ -257,8 +283,25 @@ class QueryBinder:
         after = collected(lambda it: replaced(it, change), items)
         return self._calc(group, having and replaced(having, change), names, after)
 
+    def _partitioned(self, relation: Windowed, keys: list[Typed]) -> list[Typed]:
+        """Return the keys of a group; those of sessions are their partition."""
+        base = len(relation.fields) - len(WINDOW_COLUMNS)
+        computed = [it for it in keys for at in all_within(it) if isinstance(at, Column) and at.index >= base]
+        if computed:
+            raise self._fault("a key is computed from the window; group by its columns alone", computed[0].span)
+        if relation.spec.kind == "SESSION" and {*keys} != {*relation.partition}:
+            cure = "write PARTITION BY with the other columns of GROUP BY in SESSION"
+            span = keys[0].span if keys else relation.partition[0].span
+            raise self._fault(f"sessions have a partition of their own; {cure}", span)
+        return [*dict.fromkeys((*relation.partition, *keys))]
+
     def _group(
-        self, relation: Windowed, where: Typed | None, keys: Sequence[Typed], aggregates: Sequence[Aggregated]
+        self,
+        relation: Relation,
+        where: Typed | None,
+        keys: Sequence[Typed],
+        aggregates: Sequence[Aggregated],
+        marks: dict[int, int],
     ) -> Group:
         """Return the aggregates of each window and group."""
         operands: list[Typed] = []
@@ -270,77 +313,61 @@ class QueryBinder:
             for operand in taken:
                 if operand not in operands:
                     operands.append(operand)
-            columns = (Column(one.type, it.span, len(keys) + operands.index(one), "") for one in taken)
+            columns = (Column(one.type, it.span, operands.index(one), "") for one in taken)
             placed.append(replace(it, operands=tuple(columns), where=None))
-        time = relation.fields[relation.time]
-        fields = [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
-        fields += [Field(f"value{at}", it.type) for at, it in enumerate(operands)]
-        calc = Calc(tuple(fields), self._names.give("calc"), relation.input, where, (*keys, *operands))
-        kind = time.type.as_nullable(False)
-        made = [Field(name, kind, is_time=name == "window_time") for name in WINDOW_COLUMNS]
+        if isinstance(relation, Windowed):
+            source, spec, bounds = relation.input, relation.spec, []
+            kind = relation.fields[relation.time].type
+        else:
+            scope = self._scope(relation)
+            places = {which: at for at, which in marks.items()}
+            bounds = [scope.column(places[which], Span(0, 0)) for which in (0, 1)]
+            source, kind = relation, bounds[0].type
+            mark = self._mark(bounds[0], relation)
+            spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
+        items = (*bounds, *keys, *operands)
+        fields = tuple(Field(f"f{at}", it.type) for at, it in enumerate(items))
+        shift = len(items) - len(operands)
+        placed = [replace(it, operands=tuple(_moved(one, shift) for one in it.operands)) for it in placed]
+        calc = Calc(fields, self._names.give("calc"), source, where, items)
+        result = spec if spec.kind == "COUNTING" else WindowSpec("TUMBLE", 1)
+        made = window_fields(kind.as_nullable(False), result, is_time=True)
         made += [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
         made += [Field(f"result{at}", it.type) for at, it in enumerate(placed)]
-        return Group(tuple(made), self._names.give("window"), calc, len(keys), tuple(placed), relation.spec)
-
-    # FROM
-
-    def _from(self, ref: tree.TableRef) -> Relation:
-        if isinstance(ref, tree.Join):
-            raise self._fault("joins are not supported", ref.span)
-        found = self._table(ref)
-        name = ref.alias.text if ref.alias else ref.name.text if isinstance(ref, tree.NamedTable) else ""
-        found = self._renamed(found, ref.columns, ref.span)
-        return replace(found, fields=tuple(replace(it, table=name) for it in found.fields))
-
-    def _table(self, ref: tree.TableRef) -> Relation:
-        binder = self._below(ref.alias.text) if ref.alias else self
-        match ref:
-            case tree.NamedTable():
-                return self._named_table(ref)
-            case tree.Derived() if not ref.lateral:
-                return binder.bind(ref.query)
-            case tree.WindowCall():
-                return binder.window(ref)
-        raise self._fault("this is not supported in FROM", ref.span)
-
-    def _named_table(self, ref: tree.NamedTable) -> Relation:
-        if ref.as_of:
-            raise self._fault("FOR SYSTEM_TIME AS OF is not supported; use join_table in Python", ref.span)
-        given, name = self._environment, ref.name.text
-        found = given.views.get(name) or given.table(name)
-        if found is None:
-            hint = did_you_mean(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
-            raise self._fault(f"no table {name!r}{hint}", ref.name.span)
-        return found
-
-    def window(self, ref: tree.WindowCall) -> Windowed:
-        """Return the rows of a window function, with their windows."""
-        table, time, numbers = window_of(ref, self._environment.source)
-        relation = self._from(table.table)
-        at = next((at for at, it in enumerate(relation.fields) if it.name == time.text), None)
-        if at is None:
-            names = [it.name for it in relation.fields]
-            raise self._fault(f"no column {time.text!r}{did_you_mean(time.text, names)}", time.span)
-        field_ = relation.fields[at]
-        if not field_.is_time and ref.name.text != "COUNTING":
-            times = [it.name for it in relation.fields if it.is_time]
-            cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
-            raise self._fault(f"{time.text!r} is no time attribute; {cure}", time.span)
-        unit = 10 ** (6 - field_.type.size)
-        for number, span in numbers:
-            if number % unit:
-                raise self._fault(f"the span is finer than {field_.type.name}", span)
-        sizes = [number // unit for number, _ in numbers]
-        partition = tuple(map(self._binder(relation, "PARTITION BY").bind, table.partition))
-        kind = field_.type.as_nullable(False)
-        added = [Field(name, kind, is_time=name == "window_time") for name in WINDOW_COLUMNS]
-        fields = [replace(it, is_time=False) for it in relation.fields]
-        spec = WindowSpec(ref.name.text, *sizes)
-        return Windowed((*fields, *added), self._names.give("windows"), relation, at, spec, partition)
+        name = self._names.give("window")
+        return Group(tuple(made), name, calc, shift, tuple(placed), spec, bool(bounds))
 
 
 def _aggregates(node: Typed) -> list[Aggregated]:
     return [it for it in all_within(node) if isinstance(it, Aggregated)]
+
+
+def _moved(node: Typed, by: int) -> Typed:
+    return replace(node, index=node.index + by) if isinstance(node, Column) else node
+
+
+def _joined_by_where(query: tree.Select) -> tree.Select:
+    """Return a query with tables that are listed with commas as a join whose condition is the WHERE."""
+    source = query.source
+    if not isinstance(source, tree.Join) or source.how != "CROSS" or query.where is None:
+        return query
+    if isinstance(source.right, tree.Unnest | tree.TableCall):
+        return query
+    return replace(query, source=replace(source, how="INNER", on=query.where), where=None)
+
+
+def _limit_of(node: Typed, number: int) -> int | None:
+    """Return the limit that a condition sets to the number of a row; None if it is another condition."""
+    if not isinstance(node, Comparison):
+        return None
+    left, right, op = node.left, node.right, node.op
+    if isinstance(left, Value):
+        left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
+    if not isinstance(left, Column) or left.index != number or not isinstance(right, Value):
+        return None
+    if op == "==":
+        return 1 if right.value == 1 else None
+    return {"<=": right.value, "<": right.value - 1}.get(op)
 
 
 def _where(aggregate: Aggregated, operand: Typed) -> Typed:
@@ -349,21 +376,3 @@ def _where(aggregate: Aggregated, operand: Typed) -> Typed:
         return operand
     null = Value(operand.type.as_nullable(), operand.span, None)
     return Picked(operand.type.as_nullable(), operand.span, ((aggregate.where, operand),), null)
-
-
-def collected(bind: Callable[[Any], Any], nodes: Iterable[Any]) -> list[Any]:
-    """Bind several things, and report the faults of all.
-
-    Raises:
-        SqlError: if any has faults.
-    """
-    found: list[Any] = []
-    faults: list[Fault] = []
-    for it in nodes:
-        try:
-            found.append(bind(it))
-        except SqlError as error:
-            faults += error.faults
-    if faults:
-        raise SqlError(faults)
-    return found

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from malflow.sql.bind.scope import Field
+from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.typed import Aggregated, Typed
 
-__all__ = ["Calc", "Group", "Literals", "Relation", "Scan", "Union", "WindowSpec", "Windowed"]
+__all__ = [
+    "Calc",
+    "Expanded",
+    "Group",
+    "Joined",
+    "Literals",
+    "Numbered",
+    "Relation",
+    "Scan",
+    "Top",
+    "Union",
+    "Windowed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +66,6 @@ class Union(Relation):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowSpec:
-    """How rows are cut into windows; spans are in units of the time attribute.
-
-    Attributes:
-        kind: TUMBLE, HOP, CUMULATE, SESSION or COUNTING.
-        size: the span of a window, the gap of sessions, or the number of rows.
-        step: the span between the starts of two windows.
-        offset: the start of a window, from 1970.
-    """
-
-    kind: str
-    size: int
-    step: int = 0
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Windowed(Relation):
     """Rows with the windows that they are in: `window_start`, `window_end`, `window_time` are the last columns.
 
@@ -97,11 +91,93 @@ class Group(Relation):
         keys: how many columns are keys.
         aggregates: the aggregates; the operands of each are columns of the input.
         spec: the windows.
-        late: whether late rows count in windows that are open.
+        is_carried: whether the first two keys are the start and end of the window, which the rows had before.
     """
 
     input: Relation
     keys: int
     aggregates: tuple[Aggregated, ...]
     spec: WindowSpec
-    notes: dict[str, Any] = field(default_factory=dict, compare=False)
+    is_carried: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Relation):
+    """Rows of two inputs side by side: in an interval of time, or in one window.
+
+    Attributes:
+        left: calculations whose first columns are the keys of the join.
+        right: the same of the other side.
+        keys: how many columns are keys.
+        how: INNER, LEFT, RIGHT or FULL.
+        interval: how many units the right row may be before the left one (negative: must be later), and after it.
+        spec: the windows; None for an interval.
+    """
+
+    left: Relation
+    right: Relation
+    keys: int
+    how: str
+    interval: tuple[int, int] = (0, 0)
+    spec: WindowSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded(Relation):
+    """The rows of an input, once for each element of a collection, with the columns of the element.
+
+    Attributes:
+        input: the rows.
+        operand: the collection: an array, a map, or the rows of a table function.
+        width: how many columns an element has.
+        is_left: whether rows without elements stay.
+        ordinality: whether the number of the element, from 1, is a column.
+    """
+
+    input: Relation
+    operand: Typed
+    width: int
+    is_left: bool
+    ordinality: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered(Relation):
+    """Rows with their number within a partition; `Top` keeps the first ones. It is never built.
+
+    Attributes:
+        input: the rows.
+        partition: the partition.
+        order: what they are ordered by: the expression, whether descending, and whether NULL comes first.
+        number: the place of the number among the columns.
+        spec: the windows whose bounds are in the partition.
+        is_newest: whether the order is that of time, from the last one on.
+    """
+
+    input: Relation
+    partition: tuple[Typed, ...]
+    order: tuple[tuple[Typed, bool, bool], ...]
+    number: int
+    spec: WindowSpec
+    is_newest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Top(Relation):
+    """The first rows of each window and partition; their number is the last column.
+
+    Attributes:
+        input: a calculation whose columns are the keys, then what the rows are ordered by, then the rows.
+        keys: how many columns are keys.
+        order: whether each is descending, and whether NULL comes first.
+        count: how many rows stay.
+        spec: the windows.
+        is_newest: whether it is the last row by time: of equal ones the one that came last.
+    """
+
+    input: Relation
+    keys: int
+    order: tuple[tuple[bool, bool], ...]
+    count: int
+    spec: WindowSpec
+    is_newest: bool = False

@@ -11,7 +11,24 @@ from malflow.sql.typed import Column
 from malflow.sql.types import SqlType
 from malflow.words import did_you_mean, listed
 
-__all__ = ["Field", "Scope"]
+__all__ = ["Field", "Scope", "WindowSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """How rows are cut into windows; spans are in units of the time attribute.
+
+    Attributes:
+        kind: TUMBLE, HOP, CUMULATE, SESSION or COUNTING.
+        size: the span of a window, the gap of sessions, or the number of rows.
+        step: the span between the starts of two windows.
+        offset: the start of a window, from 1970.
+    """
+
+    kind: str
+    size: int
+    step: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +40,14 @@ class Field:
         type: its type.
         table: the name of its table in the query; empty if it has none.
         is_time: whether it is the time attribute of the rows.
+        window: of a bound of a window which one, `start` or `end`, and the windows; of other columns None.
     """
 
     name: str
     type: SqlType
     table: str = ""
     is_time: bool = False
+    window: tuple[str, WindowSpec] | None = None
 
 
 class Scope:

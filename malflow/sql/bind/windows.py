@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
 from malflow.sql.bind.literals import interval_of
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Literal, Name, Node
+from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Reference
 from malflow.sql.text import Fault, Source, Span, SqlError
 
-__all__ = ["WINDOW_COLUMNS", "window_of"]
+__all__ = ["WINDOW_COLUMNS", "window_of", "without_old_windows"]
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 """The columns that a window function adds."""
@@ -44,6 +47,42 @@ def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument,
         raise _fault("the size of CUMULATE must be a multiple of its step", size[1], source)
     nothing = (0, ref.span)
     return table, time.columns[0], [size, step or nothing, spans.get("OFFSET") or nothing]
+
+
+_OLD = {"TUMBLE": "TUMBLE", "HOP": "HOP", "SESSION": "SESSION"}
+_OLD_COLUMNS = {"START": "window_start", "END": "window_end", "ROWTIME": "window_time"}
+
+
+def without_old_windows(query: tree.Select) -> tree.Select:
+    """Return a query with GROUP BY TUMBLE(ts, ...) and the like written as a window function in FROM."""
+    found = [it for it in query.group or () if isinstance(it, Call) and it.name.text.upper() in _OLD]
+    if len(found) != 1 or not isinstance(query.source, tree.NamedTable | tree.Derived):
+        return query
+    call = found[0]
+    others = tuple(it for it in query.group or () if it is not call)
+    partition = tuple(it for it in others if isinstance(it, Expression)) if call.name.text.upper() == "SESSION" else ()
+    time, *sizes = call.arguments
+    names = time.names if isinstance(time, Reference) else ()
+    table = tree.TableArgument(replace(query.source, alias=None, columns=()), partition, span=query.source.span)
+    arguments: Any = (("", table), ("", tree.Descriptor(names[-1:], span=time.span)), *(("", it) for it in sizes))
+    name = Name(call.name.text.upper(), span=call.span)
+    alias = query.source.alias or (query.source.name if isinstance(query.source, tree.NamedTable) else None)
+    window = tree.WindowCall(name, arguments, alias=alias, span=call.span)
+    marks = tuple(Reference((Name(it, span=call.span),), span=call.span) for it in _OLD_COLUMNS.values())
+    items = tuple(replace(it, expression=_renewed(it.expression)) for it in query.items)
+    having = query.having and _renewed(query.having)
+    return replace(query, source=window, group=(*marks, *others), items=items, having=having)
+
+
+def _renewed(node: Any) -> Any:
+    """Return an expression with TUMBLE_START(...) and the like as columns of the window."""
+    if isinstance(node, Call):
+        kind, _, bound = node.name.text.upper().partition("_")
+        if kind in _OLD and bound in _OLD_COLUMNS:
+            return Reference((Name(_OLD_COLUMNS[bound], span=node.span),), span=node.span)
+    if isinstance(node, Expression):
+        return replace(node, **{it.name: _renewed(getattr(node, it.name)) for it in fields(node)})
+    return tuple(map(_renewed, node)) if isinstance(node, tuple) and not isinstance(node, Span) else node
 
 
 def _given(ref: tree.WindowCall, source: Source) -> dict[str, Node]:

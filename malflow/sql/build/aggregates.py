@@ -16,7 +16,7 @@ from malflow.sql.functions.numbers import DECIMALS, decimal_of, divide
 from malflow.sql.typed import Aggregated, Column
 from malflow.sql.types import INTEGERS, SqlType
 
-__all__ = ["aggregator_of"]
+__all__ = ["FirstRows", "aggregator_of"]
 
 
 def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
@@ -186,3 +186,55 @@ def _deviation(function: str, count: int, total: Any, squares: Any, kind: SqlTyp
     variance = max(0.0, (squares - total * total / count) / rows)
     found = sqrt(variance) if is_root else variance
     return decimal_of(found, 38, max(6, kind.scale)) if kind.kind == "DECIMAL" else found
+
+
+class FirstRows(Aggregator[Any, list[Any], list[Any]]):
+    """The first rows by an order; of equal ones, those that came first.
+
+    Args:
+        count: how many.
+        first: the place of the first column of the order.
+        order: of each column whether it is descending, and whether NULL comes first.
+        newest: whether of equal rows the one that came last counts: the last row by time, as in Flink.
+    """
+
+    def __init__(self, count: int, first: int, order: tuple[tuple[bool, bool], ...], *, newest: bool = False) -> None:
+        self._newest = newest
+        self._count = count
+        self._first = first
+        self._order = order
+
+    def create(self) -> list[Any]:
+        """Return no rows."""
+        return []
+
+    def add(self, acc: list[Any], value: Any, timestamp: Any) -> list[Any]:
+        """Add a row, and drop the last ones where many have gathered."""
+        acc.append(value)
+        return self._cut(acc) if len(acc) > 2 * self._count + _SPARE else acc
+
+    def merge(self, one: list[Any], other: list[Any]) -> list[Any]:
+        """Return the first rows of both."""
+        return self._cut([*one, *other])
+
+    def result(self, acc: list[Any]) -> list[Any]:
+        """Return the first rows, in their order."""
+        return self._cut([*acc])
+
+    def _cut(self, rows: list[Any]) -> list[Any]:
+        """Sort by each column, the last one first: sorting is stable."""
+        rows = rows[::-1] if self._newest else rows
+        for at in range(len(self._order) - 1, -1, -1):
+            down, nulls_first = self._order[at]
+            place = self._first + at
+            nulls = [it for it in rows if it[place] is None]
+            others = sorted((it for it in rows if it[place] is not None), key=itemgetter(place), reverse=down)
+            rows = [*nulls, *others] if nulls_first else [*others, *nulls]
+        return rows[: self._count]
+
+    def __repr__(self) -> str:
+        return f"the first {self._count} by {self._order}"
+
+
+_SPARE = 64
+"""Rows beside twice the wanted ones before the last are dropped: sorting each time would cost more."""

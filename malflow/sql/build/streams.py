@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from malflow import agg
 from malflow.sources import SingleIteratorSource
-from malflow.sql.bind.relations import Calc, Group, Literals, Relation, Scan, Union, Windowed, WindowSpec
-from malflow.sql.build.aggregates import aggregator_of
+from malflow.sql.bind.relations import (
+    Calc,
+    Expanded,
+    Group,
+    Joined,
+    Literals,
+    Relation,
+    Scan,
+    Top,
+    Union,
+    Windowed,
+)
+from malflow.sql.bind.scope import WindowSpec
+from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain
 from malflow.sql.text import Source
 from malflow.windows import Windows, session, sliding, tumbling
@@ -64,6 +75,12 @@ class StreamBuilder:
                 return self._windowed(relation)
             case Group():
                 return self._group(relation)
+            case Joined():
+                return self._joined(relation)
+            case Expanded():
+                return self._expanded(relation)
+            case Top():
+                return self._top(relation)
         raise TypeError(f"{type(relation).__name__} is no relation that can be built")
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
@@ -90,20 +107,62 @@ class StreamBuilder:
         source = self.rows(relation.input)
         return self._each(source, lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
-    def _group(self, relation: Group) -> Rows:
-        keys = itemgetter(*range(relation.keys)) if relation.keys else None
-        key_of = _key_of(keys, relation.keys)
-        source = self._each(
-            self.rows(relation.input), lambda stream, end: stream.key_distribute(f"{relation.name}.key{end}", key_of)
-        )
+    def _keyed(self, rows: Rows, name: str, key_of: Callable[[Any], Any]) -> Rows:
+        return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
+
+    def _aggregated(self, relation: Group | Top, aggregator: Any) -> Any:
+        """Return the results of the windows and keys of a relation."""
+        source = self._keyed(self.rows(relation.input), relation.name, _key_of(relation.keys))
         windows = source.on_time.window(_windows(relation.spec))
-        aggregator = agg.tuple_(*map(aggregator_of, relation.aggregates or ())) if relation.aggregates else agg.count()
         if source.late is None:
-            results = windows.aggregate(relation.name, aggregator)
+            return windows.aggregate(relation.name, aggregator)
+        return windows.allow_late(source.late).aggregate(relation.name, aggregator).results
+
+    def _group(self, relation: Group) -> Rows:
+        aggregates = [aggregator_of(it) for it in relation.aggregates]
+        results = self._aggregated(relation, agg.tuple_(*aggregates) if aggregates else agg.count())
+        made = _row_of(relation, bool(aggregates))
+        if relation.is_carried and _overlap(relation.spec):
+            results = self._owned(results, relation.name)
+        return Rows(results.map_with_key(f"{relation.name}.row", made))
+
+    @staticmethod
+    def _owned(results: Any, name: str) -> Any:
+        """Return results without those of windows that overlap the one of their rows."""
+        return results.map_with_key(f"{name}.own", _own).filter_map(f"{name}.owned", _it)
+
+    def _top(self, relation: Top) -> Rows:
+        first = relation.keys + len(relation.order)
+        results = self._aggregated(
+            relation, FirstRows(relation.count, relation.keys, relation.order, newest=relation.is_newest)
+        )
+        if _overlap(relation.spec):
+            results = self._owned(results, relation.name)
+        return Rows(results.flat_map(f"{relation.name}.rows", _numbered(first)))
+
+    def _joined(self, relation: Joined) -> Rows:
+        left, right = self.rows(relation.left), self.rows(relation.right)
+        name, keys = relation.name, relation.keys
+        widths = len(relation.left.fields) - keys, len(relation.right.fields) - keys
+        left = self._keyed(left, f"{name}.left", _join_key(keys, "left"))
+        right = self._keyed(right, f"{name}.right", _join_key(keys, "right"))
+        how = {"FULL": "outer"}.get(relation.how, relation.how.lower())
+        pair = _pair(keys, widths)
+        if relation.spec is None:
+            before, after = relation.interval
+            pairs = left.on_time.interval_join(name, right.on_time, before=before, after=after, how=how)
+            return Rows(pairs.map(f"{name}.row", pair))
+        windows = left.on_time.window(_windows(relation.spec))
+        if left.late is None:
+            groups = windows.cogroup(name, right.on_time)
         else:
-            results = windows.allow_late(source.late).aggregate(relation.name, aggregator).results
-        has_values = bool(relation.aggregates)
-        return Rows(results.map_with_key(f"{relation.name}.row", _row_of(relation.keys, has_values)))
+            groups = windows.allow_late(left.late).cogroup(name, right.on_time, late=[right.late]).results
+        return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how)))
+
+    def _expanded(self, relation: Expanded) -> Rows:
+        operand = chain(None, (relation.operand,), len(relation.input.fields), self._text)
+        made = _elements(operand, relation)
+        return self._each(self.rows(relation.input), lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
 
 def _windows(spec: WindowSpec) -> Windows:
@@ -115,24 +174,97 @@ def _windows(spec: WindowSpec) -> Windows:
     return session(spec.size, touch=True)
 
 
-def _key_of(keys: Callable[[Any], Any] | None, count: int) -> Callable[[Any], Any]:
-    """Return the function that returns the key of a message: NULL is a key too."""
-    if keys is None:
-        return lambda message: ()
+def _overlap(spec: WindowSpec) -> bool:
+    """Whether a row is in several windows."""
+    return spec.kind == "CUMULATE" or (spec.kind == "HOP" and spec.step < spec.size)
+
+
+def _key_of(count: int) -> Callable[[Any], Any]:
+    """Return the function that returns the key of a message, its first columns: NULL is a key too."""
     if count == 1:
         return lambda message: (None,) if (key := message.value[0]) is None else key
     return lambda message: message.value[:count]
 
 
-def _row_of(keys: int, has_values: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
+def _join_key(count: int, side: str) -> Callable[[Any], Any]:
+    """Return the function that returns the key of a message; a key with NULL equals none of the other side."""
+
+    def key(message: Any) -> Any:
+        found = message.value[:count]
+        return (side, *found) if None in found else found
+
+    return key
+
+
+def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
     """Return the function that makes a row of a key and the result of its window."""
+    keys, is_carried = relation.keys, relation.is_carried
 
     def row(key: Any, result: Any) -> tuple[Any, ...]:
-        own = key if keys != 1 else key if key == (None,) else (key,)
+        own = key if keys != 1 or key == (None,) else (key,)
         values = result.value if has_values else ()
+        if is_carried:
+            return (own[0], own[1], own[1] - 1, *own[2:], *values)
         return (result.start, result.end, result.end - 1, *own, *values)
 
     return row
+
+
+def _own(key: Any, result: Any) -> Any:
+    """Return the result of the window that its rows were in; None for others, which overlap it."""
+    return result if result.start == key[0] or result.end - result.start == 1 else None
+
+
+def _it(value: Any) -> Any:
+    return value
+
+
+def _numbered(first: int) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Return the function that returns the first rows of a window, with their numbers."""
+    return lambda result: [(*row[first:], number) for number, row in enumerate(result.value, 1)]
+
+
+def _pair(keys: int, widths: tuple[int, int]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that puts the columns of two rows side by side; a row that is missing is NULL."""
+    no_left, no_right = [None] * widths[0], [None] * widths[1]
+
+    def pair(both: Any) -> tuple[Any, ...]:
+        left, right = both
+        return (*(no_left if left is None else left[keys:]), *(no_right if right is None else right[keys:]))
+
+    return pair
+
+
+def _pairs(pair: Callable[[Any], tuple[Any, ...]], how: str) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Return the function that pairs the rows of a window."""
+
+    def pairs(result: Any) -> list[tuple[Any, ...]]:
+        left, right = result.value
+        left = left or ([None] if how in {"right", "outer"} else [])
+        right = right or ([None] if how in {"left", "outer"} else [])
+        return [pair((one, other)) for one in left for other in right]
+
+    return pairs
+
+
+def _elements(operand: Callable[[Any], list[Any]], relation: Expanded) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Return the function that adds the elements of its collection to a row."""
+    is_row = relation.operand.type.kind == "ARRAY" and relation.operand.type.items[0].kind == "ROW"
+    is_map, numbers, width = relation.operand.type.kind == "MAP", relation.ordinality, relation.width
+
+    def rows(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        found = operand([row])[0][0]
+        parts = [] if found is None else [*(found.items() if is_map else found)]
+        made = [tuple(it) if is_map or (is_row and it is not None) else (it,) for it in parts]
+        if is_row:
+            made = [(None,) * (width - numbers) if it == (None,) else it for it in made]
+        if numbers:
+            made = [(*it, number) for number, it in enumerate(made, 1)]
+        if not made and relation.is_left:
+            made = [(None,) * width]
+        return [(*row, *it) for it in made]
+
+    return rows
 
 
 def _with_windows(time: int, spec: WindowSpec) -> Callable[[Any], list[tuple[Any, ...]]]:

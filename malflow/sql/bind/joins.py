@@ -1,0 +1,147 @@
+"""Binding joins: which conditions are keys, which bound the time between two rows, and which are left.
+
+A join must know when a row can find no partner any more. So it is one of two kinds: the time between the rows is
+bounded on both sides, or both rows are of one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from malflow.sql.bind.relations import Relation
+from malflow.sql.bind.scope import WindowSpec
+from malflow.sql.casts import converted
+from malflow.sql.typed import Column, Comparison, Connected, Strict, Typed, Value, all_within, replaced
+from malflow.sql.types import common_type
+
+__all__ = ["JoinParts", "conjuncts", "join_parts", "shifted"]
+
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "=="}
+
+
+@dataclass
+class JoinParts:
+    """The parts of a condition of a join.
+
+    Attributes:
+        left: the keys of the left row.
+        right: those of the right row, in the same order.
+        low: the least time from the left row to the right one, in units; None if there is no bound.
+        high: the greatest one.
+        marks: which bounds of windows are compared.
+        spec: the windows of these bounds.
+        rest: the conditions that are left, about both rows.
+    """
+
+    left: list[Typed] = field(default_factory=list)
+    right: list[Typed] = field(default_factory=list)
+    low: int | None = None
+    high: int | None = None
+    marks: set[str] = field(default_factory=set)
+    spec: WindowSpec | None = None
+    rest: list[Typed] = field(default_factory=list)
+
+
+def conjuncts(condition: Typed | None) -> list[Typed]:
+    """Return the conditions that must all be true."""
+    if condition is None:
+        return []
+    if isinstance(condition, Connected) and condition.op == "AND":
+        return [part for it in condition.operands for part in conjuncts(it)]
+    return [condition]
+
+
+def shifted(node: Typed, by: int) -> Typed:
+    """Return an expression over rows whose columns have moved by some places."""
+
+    def change(it: Typed) -> Typed | None:
+        return Column(it.type, it.span, it.index + by, it.name, it.is_time) if isinstance(it, Column) else None
+
+    return replaced(node, change)
+
+
+def join_parts(condition: Typed, left: Relation, right: Relation) -> JoinParts:
+    """Return the parts of a condition over the columns of the left rows, followed by those of the right rows."""
+    parts = JoinParts()
+    width = len(left.fields)
+    for it in conjuncts(condition):
+        if not isinstance(it, Comparison) or not _taken(it, parts, left, right, width):
+            parts.rest.append(it)
+    return parts
+
+
+def _side(node: Typed, width: int) -> str:
+    """Return whether an expression is about the left rows, the right rows, both, or none."""
+    places = {it.index for it in all_within(node) if isinstance(it, Column)}
+    is_left, is_right = any(it < width for it in places), any(it >= width for it in places)
+    return "both" if is_left and is_right else "left" if is_left else "right" if is_right else "none"
+
+
+def _taken(test: Comparison, parts: JoinParts, left: Relation, right: Relation, width: int) -> bool:
+    """Add a comparison to the keys, the windows or the bounds, if it is one of these."""
+    one, other, op = test.left, test.right, test.op
+    sides = _side(one, width), _side(other, width)
+    if sides == ("right", "left"):
+        one, other, op = other, one, _FLIPPED.get(op, op)
+    elif sides != ("left", "right"):
+        return False
+    if op == "==":
+        return _is_window(one, other, parts, left, right) or _is_key(one, shifted(other, -width), parts)
+    if op == "!=":
+        return False
+    return _is_bound(op, _moment(one), _moment(other), parts)
+
+
+def _is_key(left: Typed, right: Typed, parts: JoinParts) -> bool:
+    both = common_type([left.type, right.type])
+    if both is None:
+        return False
+    parts.left.append(converted(left, both))
+    parts.right.append(converted(right, both))
+    return True
+
+
+def _is_window(one: Typed, other: Typed, parts: JoinParts, left: Relation, right: Relation) -> bool:
+    """Whether both are the same bound of equal windows."""
+    if not isinstance(one, Column) or not isinstance(other, Column):
+        return False
+    mark, its = left.fields[one.index].window, right.fields[other.index - len(left.fields)].window
+    if mark is None or mark != its:
+        return False
+    parts.marks.add(mark[0])
+    parts.spec = mark[1]
+    return True
+
+
+def _moment(node: Typed) -> tuple[int, bool] | None:
+    """Return how far an expression is from the time attribute of its row; None if it is no such distance."""
+    if isinstance(node, Column):
+        return (0, True) if node.is_time else None
+    if isinstance(node, Strict) and node.template in {"({0} + {1})", "({0} - {1})"}:
+        base, span = node.operands
+        if isinstance(base, Column) and base.is_time and isinstance(span, Value):
+            return (span.value if "+" in node.template else -span.value), True
+    return None
+
+
+def _is_bound(op: str, left: tuple[int, bool] | None, right: tuple[int, bool] | None, parts: JoinParts) -> bool:
+    """Add a bound of the time from the left row to the right: `left + x <= right + y` is `x - y <= right - left`."""
+    if left is None or right is None:
+        return False
+    distance = left[0] - right[0]
+    if op in {"<", "<="}:
+        low = distance + (op == "<")
+        parts.low = low if parts.low is None else max(parts.low, low)
+    else:
+        high = distance - (op == ">")
+        parts.high = high if parts.high is None else min(parts.high, high)
+    return True
+
+
+def together(conditions: Sequence[Typed]) -> Typed | None:
+    """Return conditions as one; None for none."""
+    if len(conditions) < 2:  # noqa: PLR2004 - one needs no AND
+        return conditions[0] if conditions else None
+    nullable = any(it.type.nullable for it in conditions)
+    return Connected(conditions[0].type.as_nullable(nullable), conditions[0].span, "AND", tuple(conditions))

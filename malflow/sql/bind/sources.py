@@ -1,0 +1,263 @@
+"""Binding what a query reads: tables, queries in brackets, windows, joins, and the elements of collections."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from malflow.sql.bind.expressions import ExpressionBinder
+from malflow.sql.bind.joins import join_parts, together
+from malflow.sql.bind.names import Names
+from malflow.sql.bind.relations import Calc, Expanded, Joined, Relation, Windowed
+from malflow.sql.bind.scope import Field, Scope, WindowSpec
+from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
+from malflow.sql.syntax import queries as tree
+from malflow.sql.syntax.expressions import Expression, Name, Operation, Reference
+from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.typed import Column, Typed, Value
+from malflow.sql.types import INT, SqlType
+from malflow.words import did_you_mean, plural
+
+__all__ = ["Environment", "SourceBinder", "collected"]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a query may refer to.
+
+    Attributes:
+        source: the text.
+        table: returns the relation of a table or view by its name, below some names; None if there is none.
+        tables: the names of all tables and views.
+        parameters: the values of parameters.
+        functions: the functions of the user.
+        views: the common tables that are in sight, with the names below which each is bound.
+    """
+
+    source: Source
+    table: Callable[[str], Relation | None]
+    tables: Callable[[], Iterable[str]]
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    functions: Mapping[str, Any] = field(default_factory=dict)
+    views: Mapping[str, Relation] = field(default_factory=dict)
+
+
+class SourceBinder:
+    """Binds what queries read.
+
+    Args:
+        environment: what they may refer to.
+        names: names for their operators.
+    """
+
+    def __init__(self, environment: Environment, names: Names) -> None:
+        self._environment = environment
+        self._names = names
+
+    @abstractmethod
+    def bind(self, query: tree.Query) -> Relation:
+        """Return the rows of a query."""
+
+    def _fault(self, message: str, span: Span) -> SqlError:
+        return SqlError([Fault(message, span, self._environment.source)])
+
+    def _below(self, name: str) -> Any:
+        return type(self)(self._environment, self._names.below(name))
+
+    def _scope(self, relation: Relation) -> Scope:
+        return Scope(relation.fields, self._environment.source)
+
+    def _binder(self, relation: Relation, clause: str, *, aggregates: bool = False) -> ExpressionBinder:
+        given = self._environment
+        return ExpressionBinder(
+            self._scope(relation),
+            parameters=given.parameters,
+            functions=given.functions,
+            aggregates=aggregates,
+            clause=clause,
+        )
+
+    def _renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
+        """Return rows with the names that the text gives their columns."""
+        if not columns:
+            return relation
+        if len(columns) != len(relation.fields):
+            given = f"{plural(len(columns), 'name')} for {plural(len(relation.fields), 'column')}"
+            raise self._fault(given, span)
+        fields = [replace(it, name=name.text) for it, name in zip(relation.fields, columns, strict=True)]
+        return replace(relation, fields=tuple(fields))
+
+    def _calc(self, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]) -> Relation:
+        """Return rows with other columns; a bare column stays a time attribute or the bound of a window."""
+        fields: list[Field] = []
+        for name, it in zip(names, items, strict=True):
+            made = Field(name, it.type if it.type.kind != "NULL" else INT)
+            if isinstance(it, Column):
+                is_time = it.is_time and not any(known.is_time for known in fields)
+                made = replace(made, is_time=is_time, window=relation.fields[it.index].window)
+            fields.append(made)
+        return Calc(tuple(fields), self._names.give("calc"), relation, where, tuple(items))
+
+    def _from(self, ref: tree.TableRef) -> Relation:
+        if isinstance(ref, tree.Join):
+            return self._join(ref)
+        found = self._table(ref)
+        name = ref.alias.text if ref.alias else ref.name.text if isinstance(ref, tree.NamedTable) else ""
+        found = self._renamed(found, ref.columns, ref.span)
+        return replace(found, fields=tuple(replace(it, table=name) for it in found.fields))
+
+    def _table(self, ref: tree.TableRef) -> Relation:
+        binder = self._below(ref.alias.text) if ref.alias else self
+        match ref:
+            case tree.NamedTable():
+                return self._named_table(ref)
+            case tree.Derived() if not ref.lateral:
+                return binder.bind(ref.query)
+            case tree.WindowCall():
+                return binder.window(ref)
+        raise self._fault("this is not supported in FROM", ref.span)
+
+    def _named_table(self, ref: tree.NamedTable) -> Relation:
+        if ref.as_of:
+            raise self._fault("FOR SYSTEM_TIME AS OF is not supported; use join_table in Python", ref.span)
+        given, name = self._environment, ref.name.text
+        found = given.views.get(name) or given.table(name)
+        if found is None:
+            hint = did_you_mean(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
+            raise self._fault(f"no table {name!r}{hint}", ref.name.span)
+        return found
+
+    def window(self, ref: tree.WindowCall) -> Windowed:
+        """Return the rows of a window function, with their windows."""
+        table, time, numbers = window_of(ref, self._environment.source)
+        relation = self._from(table.table)
+        at = next((at for at, it in enumerate(relation.fields) if it.name == time.text), None)
+        if at is None:
+            names = [it.name for it in relation.fields]
+            raise self._fault(f"no column {time.text!r}{did_you_mean(time.text, names)}", time.span)
+        field_ = relation.fields[at]
+        if not field_.is_time and ref.name.text != "COUNTING":
+            times = [it.name for it in relation.fields if it.is_time]
+            cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
+            raise self._fault(f"{time.text!r} is no time attribute; {cure}", time.span)
+        unit = 10 ** (6 - field_.type.size)
+        for number, span in numbers:
+            if number % unit:
+                raise self._fault(f"the span is finer than {field_.type.name}", span)
+        sizes = [number // unit for number, _ in numbers]
+        partition = tuple(map(self._binder(relation, "PARTITION BY").bind, table.partition))
+        kind = field_.type.as_nullable(False)
+        spec = WindowSpec(ref.name.text, *sizes)
+        added = window_fields(kind, spec, is_time=False)
+        fields = [replace(it, window=None) for it in relation.fields]
+        return Windowed((*fields, *added), self._names.give("windows"), relation, at, spec, partition)
+
+    def _join(self, ref: tree.Join) -> Relation:
+        left = self._from(ref.left)
+        if isinstance(ref.right, tree.Unnest | tree.TableCall):
+            return self._expanded(left, ref, ref.right)
+        right = self._from(ref.right)
+        if ref.how == "CROSS" and ref.on is None:
+            raise self._fault("a join needs a condition: ON, or an equality in WHERE", ref.span)
+        both = Joined((*left.fields, *right.fields), "", left, right, 0, ref.how)
+        return self._joined(both, self._binder(both, "ON").condition(self._on(ref, left, right)), ref.span)
+
+    def _on(self, ref: tree.Join, left: Relation, right: Relation) -> Expression:
+        """Return the condition of a join; USING is the equality of columns of one name."""
+        if ref.on is not None:
+            return ref.on
+        tables = [next((it.table for it in side.fields if it.table), "") for side in (left, right)]
+        equal = []
+        for name in ref.using:
+            sides = (Reference((Name(table), name), span=name.span) for table in tables)
+            equal.append(Operation("=", tuple(sides), span=name.span))
+        return equal[0] if len(equal) == 1 else Operation("AND", tuple(equal), span=ref.span)
+
+    def _joined(self, both: Joined, condition: Typed, span: Span) -> Relation:
+        parts = join_parts(condition, both.left, both.right)
+        how = "INNER" if both.how == "CROSS" else both.how
+        is_window = {"start", "end"} <= parts.marks
+        if not parts.left and not is_window:
+            raise self._fault("a join needs an equality of a column of each side", span)
+        if not is_window and (parts.low is None or parts.high is None):
+            cure = "add a bound on both sides, as in r.ts BETWEEN l.ts AND l.ts + INTERVAL '1' HOUR, or join windows"
+            raise self._fault(f"a join without a bound in time is not supported; {cure}", span)
+        if not is_window and parts.low is not None and parts.high is not None and parts.low > parts.high:
+            raise self._fault("no two rows can satisfy the bounds of this join", span)
+        if parts.rest and how != "INNER":
+            raise self._fault(f"a {how} join takes equalities and bounds in time only", parts.rest[0].span)
+        left, right = self._keyed(both.left, parts.left), self._keyed(both.right, parts.right)
+        nullable = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}.get(how, (False, False))
+        fields = [
+            replace(it, type=it.type.as_nullable(may_lack or it.type.nullable), is_time=False)
+            for side, may_lack in zip((both.left, both.right), nullable, strict=True)
+            for it in side.fields
+        ]
+        kind = "join" if is_window else "interval_join"
+        made = Joined(tuple(fields), self._names.give(kind), left, right, len(parts.left), how)
+        if is_window:
+            made = replace(made, spec=parts.spec)
+        else:
+            made = replace(made, interval=(-(parts.low or 0), parts.high or 0))
+        if not parts.rest:
+            return made
+        items = [self._scope(made).column(at, span) for at in range(len(fields))]
+        return Calc(tuple(fields), self._names.give("calc"), made, together(parts.rest), tuple(items))
+
+    def _keyed(self, relation: Relation, keys: Sequence[Typed]) -> Relation:
+        """Return rows with keys before their columns."""
+        columns = [self._scope(relation).column(at, Span(0, 0)) for at in range(len(relation.fields))]
+        fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(keys)), *relation.fields)
+        return Calc(fields, self._names.give("calc"), relation, None, (*keys, *columns))
+
+    def _expanded(self, left: Relation, ref: tree.Join, right: tree.Unnest | tree.TableCall) -> Relation:
+        """Return rows with the elements of a collection, or the rows of a table function."""
+        if ref.how not in {"CROSS", "INNER", "LEFT"}:
+            raise self._fault(f"a {ref.how} join with the rows of an expression is not supported", ref.span)
+        if isinstance(ref.on, Expression) and str(ref.on) != "TRUE":
+            raise self._fault("write ON TRUE, and filter the rows in WHERE", ref.on.span)
+        node = right.operand if isinstance(right, tree.Unnest) else right.call
+        operand = self._binder(left, "UNNEST").bind(node)
+        if operand.type.kind not in {"ARRAY", "MAP"}:
+            raise self._fault(f"UNNEST takes an array or a map, not {operand.type.name}", node.span)
+        item = operand.type.items[0]
+        types, names = [*operand.type.items], ["f0", "f1"] if operand.type.kind == "MAP" else ["EXPR$0"]
+        if item.kind == "ROW" and operand.type.kind == "ARRAY":
+            types, names = [*item.items], [*item.names]
+        ordinality = isinstance(right, tree.Unnest) and right.ordinality
+        if ordinality:
+            types, names = [*types, INT.as_nullable(False)], [*names, "ORDINALITY"]
+        is_left = ref.how == "LEFT"
+        added = [Field(name, it.as_nullable(is_left or it.nullable)) for name, it in zip(names, types, strict=True)]
+        name = self._names.give("unnest")
+        found: Relation = Expanded(tuple(added), name, left, operand, len(types), is_left, ordinality)
+        found = self._renamed(found, right.columns, right.span)
+        table = right.alias.text if right.alias else ""
+        fields = (*left.fields, *(replace(it, table=table) for it in found.fields))
+        return replace(found, fields=fields)
+
+
+def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Field]:
+    """Return the columns that windows add to their rows, or that begin their results."""
+    marks = {"window_start": ("start", spec), "window_end": ("end", spec)}
+    return [Field(it, kind, is_time=is_time and it == "window_time", window=marks.get(it)) for it in WINDOW_COLUMNS]
+
+
+def collected(bind: Callable[[Any], Any], nodes: Iterable[Any]) -> list[Any]:
+    """Bind several things, and report the faults of all.
+
+    Raises:
+        SqlError: if any has faults.
+    """
+    found: list[Any] = []
+    faults: list[Fault] = []
+    for it in nodes:
+        try:
+            found.append(bind(it))
+        except SqlError as error:
+            faults += error.faults
+    if faults:
+        raise SqlError(faults)
+    return found
