@@ -160,6 +160,8 @@ class QueryBinder(SourceBinder):
             (it, down, first) for it, (_, down, first) in zip(columns[len(partition) :], number.order, strict=True)
         ]
         parts = tuple(columns[: len(partition)])
+        by, down, _ = number.order[0]
+        is_newest = isinstance(by, Column) and by.is_time and down and len(number.order) == 1
         found = Numbered(tuple(fields), wide.name, wide, parts, tuple(order), places[0], spec, is_newest)
         if query.qualify:
             return self._top(found, self._binder(found, "QUALIFY").condition(query.qualify), query.span)

@@ -201,7 +201,7 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
     keys, is_carried = relation.keys, relation.is_carried
 
     def row(key: Any, result: Any) -> tuple[Any, ...]:
-        own = key if keys != 1 or key == (None,) else (key,)
+        own: tuple[Any, ...] = key if keys != 1 or key == (None,) else (key,)
         values = result.value if has_values else ()
         if is_carried:
             return (own[0], own[1], own[1] - 1, *own[2:], *values)
