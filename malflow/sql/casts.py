@@ -68,9 +68,10 @@ _TEXTS = {
     **dict.fromkeys(TEXTS, "{0}"),
     **dict.fromkeys(INTEGERS, "str({0})"),
     **dict.fromkeys(TIMES, "instant_text({0}, SIZE)"),
-    **dict.fromkeys(("FLOAT", "DOUBLE"), "float_text({0})"),
+    "FLOAT": "single_text({0})",
+    "DOUBLE": "float_text({0})",
     **dict.fromkeys(("BINARY", "VARBINARY"), "{0}.decode()"),
-    "DECIMAL": "format({0}, 'f')",
+    "DECIMAL": "decimal_text({0})",
     "BOOLEAN": "('TRUE' if {0} else 'FALSE')",
     "DATE": "date_text({0})",
     "TIME": "time_text({0}, SIZE)",
@@ -102,7 +103,7 @@ def _to_decimal(given: SqlType, wanted: SqlType) -> str | None:
     if given.kind in NUMBERS:
         return f"decimal_of({{0}}, {wanted.size}, {wanted.scale})"
     if given.kind in TEXTS:
-        return f"decimal_of(Decimal({{0}}.strip()), {wanted.size}, {wanted.scale})"
+        return f"decimal_of_text({{0}}, {wanted.size}, {wanted.scale})"
     return f"decimal_of(int({{0}}), {wanted.size}, {wanted.scale})" if given.kind == "BOOLEAN" else None
 
 

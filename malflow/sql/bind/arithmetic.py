@@ -9,7 +9,18 @@ from __future__ import annotations
 from malflow.sql.casts import converted
 from malflow.sql.text import Span
 from malflow.sql.typed import Comparison, Strict, Typed, Value
-from malflow.sql.types import DOUBLE, INTEGERS, NUMBERS, STRING, TEXTS, TIMES, SqlType, as_decimal, common_type, decimal
+from malflow.sql.types import (
+    DOUBLE,
+    INTEGERS,
+    LONGEST,
+    NUMBERS,
+    TEXTS,
+    TIMES,
+    SqlType,
+    as_decimal,
+    common_type,
+    decimal,
+)
 
 __all__ = ["calculation", "comparison", "negation"]
 
@@ -74,21 +85,27 @@ def _typed_null(node: Typed, other: Typed) -> Typed:
 
 
 def _joined(left: Typed, right: Typed, span: Span, nullable: bool) -> Typed | None:
-    if not {left.type.kind, right.type.kind} <= TEXTS:
+    kinds = {left.type.kind, right.type.kind}
+    if not kinds <= TEXTS:
         return None
-    return Strict(STRING.as_nullable(nullable), span, "({0} + {1})", (left, right))
+    size = min(LONGEST, left.type.size + right.type.size)
+    result = SqlType("CHAR" if kinds == {"CHAR"} else "VARCHAR", nullable, size)
+    return Strict(result, span, "({0} + {1})", (left, right))
 
 
-def _of_numbers(op: str, left: Typed, right: Typed, span: Span, nullable: bool) -> Typed:
+def _of_numbers(op: str, left: Typed, right: Typed, span: Span, nullable: bool) -> Typed | None:
     kinds = {left.type.kind, right.type.kind}
     if kinds & {"FLOAT", "DOUBLE"}:
-        is_single = kinds <= {"FLOAT", *INTEGERS}
+        if op == "%":
+            return None
+        # Flink takes the left one of FLOAT and DOUBLE.
+        is_single = kinds <= {"FLOAT", *INTEGERS} or (left.type.kind, right.type.kind) == ("FLOAT", "DOUBLE")
         operands = tuple(converted(it, DOUBLE) if it.type.kind == "DECIMAL" else it for it in (left, right))
-        text = {"/": "divide_floats({0}, {1})", "%": "remainder_of_floats({0}, {1})"}.get(op, f"({{0}} {op} {{1}})")
+        text = "divide_floats({0}, {1})" if op == "/" else f"({{0}} {op} {{1}})"
         found = SqlType("FLOAT" if is_single else "DOUBLE", nullable)
         return Strict(found, span, f"single({text})" if is_single else text, operands)
     if "DECIMAL" not in kinds:
-        wider = max(left.type, right.type, key=lambda it: INTEGERS[it.kind])
+        wider = right.type if op == "%" else max(left.type, right.type, key=lambda it: INTEGERS[it.kind])
         text = {"/": "divide({0}, {1})", "%": "remainder({0}, {1})"}.get(op, f"({{0}} {op} {{1}})")
         return Strict(wider.as_nullable(nullable), span, text, (left, right))
     return _of_decimals(op, left, right, span, nullable)
@@ -121,6 +138,9 @@ def _of_times(op: str, left: Typed, right: Typed, span: Span, nullable: bool) ->
         return _of_times(op, right, left, span, nullable)
     if op in "+-" and one.kind in _INSTANTS and other.kind in {"DAYS", "MONTHS"}:
         return moved(op, left, right, span)
+    if op in "+-" and one.kind == "TIME" and other.kind == "DAYS":
+        text = f"(({{0}} {op} {{1}} // {10 ** (6 - one.size)}) % {86_400 * 10**one.size})"
+        return Strict(one.as_nullable(nullable), span, text, (left, right))
     if op in "+-" and one.kind == other.kind and one.kind in {"DAYS", "MONTHS"}:
         return Strict(one.as_nullable(nullable), span, f"({{0}} {op} {{1}})", (left, right))
     if op == "*" and {one.kind, other.kind} & {"DAYS", "MONTHS"} and {one.kind, other.kind} & set(INTEGERS):

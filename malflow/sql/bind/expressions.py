@@ -10,7 +10,8 @@ from malflow.sql.bind.arithmetic import calculation, comparison, negation
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
 from malflow.sql.casts import cast, converted, tried
-from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.functions.patterns import like_test, similar_test
+from malflow.sql.functions.scalar import INSTEAD, SCALAR
 from malflow.sql.functions.table import Signature, bound_call, fitting, shown
 from malflow.sql.syntax import expressions as tree
 from malflow.sql.syntax.expressions import COMPARISONS, Expression, Name
@@ -32,7 +33,7 @@ from malflow.sql.typed import (
     Typed,
     Value,
 )
-from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, TEXTS, SqlType, common_type
+from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, STRING, TEXTS, SqlType, common_type
 from malflow.words import did_you_mean
 
 __all__ = ["AGGREGATES", "ExpressionBinder"]
@@ -156,10 +157,13 @@ class ExpressionBinder:
             raise self._fault(str(error), node.span) from None
 
     def _reference(self, node: tree.Reference) -> Typed:
+        name = node.names[0].text
+        if len(node.names) == 1 and name.upper() in INSTEAD and all(it.name != name for it in self._scope.fields):
+            raise self._fault(f"no function {name.upper()}; {INSTEAD[name.upper()]}", node.span)
         column, members = self._scope.find(node)
         found: Typed = column
-        for name in members:
-            found = self._member(found, name)
+        for member in members:
+            found = self._member(found, member)
         return found
 
     def _member(self, operand: Typed, name: Name) -> Typed:
@@ -239,15 +243,21 @@ class ExpressionBinder:
         operand, pattern, *escapes = map(self.bind, node.operands)
         if not {operand.type.kind, pattern.type.kind} <= {*TEXTS, "NULL"}:
             raise self._fault(f"{node.op} takes texts, not {operand.type.name} and {pattern.type.name}", node.span)
-        escape = "\\" if node.op == "LIKE" else ""
-        if escapes and isinstance(escapes[0], Value):
-            escape = escapes[0].value
-            if len(escape) != 1:
-                raise self._fault("ESCAPE takes one character", escapes[0].span)
+        escape = str(escapes[0].value) if escapes and isinstance(escapes[0], Value) else ""
+        if escapes and len(escape) != 1:
+            raise self._fault("ESCAPE takes one character", escapes[0].span)
         function = "like" if node.op == "LIKE" else "similar"
-        nullable = operand.type.nullable or pattern.type.nullable
-        text = f"{function}({{0}}, {{1}}, {escape!r})"
-        found: Typed = Strict(BOOLEAN.as_nullable(nullable), node.span, text, (operand, pattern))
+        operands = [converted(it, STRING) if it.type.kind == "NULL" else it for it in (operand, pattern)]
+        text = f"{function}({{0}}, {{1}}, {{2}})"
+        if isinstance(pattern, Value) and pattern.value is not None:
+            try:
+                text, made = (like_test if node.op == "LIKE" else similar_test)(pattern.value, escape)
+            except ValueError as error:
+                raise self._fault(str(error), pattern.span) from None
+            operands[1] = replace(pattern, value=made)
+        operands.append(Value(STRING.as_nullable(False), node.span, escape))
+        nullable = any(it.type.nullable for it in operands)
+        found: Typed = Strict(BOOLEAN.as_nullable(nullable), node.span, text, tuple(operands))
         return Not(found.type, node.span, found) if node.negated else found
 
     def _case(self, node: tree.Case) -> Typed:
@@ -283,9 +293,10 @@ class ExpressionBinder:
             raise self._fault(f"{kind.name} has no elements", node.span)
         if kind.kind == "ARRAY" and index.type.kind not in INTEGERS:
             raise self._fault(f"an array is indexed by whole numbers from 1, not by {index.type.name}", index.span)
-        item = kind.items[-1].as_nullable()
-        function = "element" if kind.kind == "ARRAY" else "entry"
-        return Strict(item, node.span, f"{function}({{0}}, {{1}})", (operand, index), may_be_null=True)
+        if kind.kind == "ARRAY" and isinstance(index, Value) and (index.value is None or index.value < 1):
+            raise self._fault("an array is indexed from 1", index.span)
+        text = "element({0}, {1})" if kind.kind == "ARRAY" else "{0}.get({1})"
+        return Strict(kind.items[-1].as_nullable(), node.span, text, (operand, index), may_be_null=True)
 
     def _collection(self, node: tree.Collection) -> Typed:
         values = [self.bind(it) for it in node.values]
@@ -326,11 +337,15 @@ class ExpressionBinder:
         if ways is None:
             names = [*SCALAR, *AGGREGATES, *self._SPECIAL, *self._functions]
             hint = did_you_mean(name, names, else_="CREATE FUNCTION makes one of Python", write=str)
+            hint = f"; {INSTEAD[name]}" if name in INSTEAD else hint
             raise self._fault(f"no function {name}{hint}", node.name.span)
         for way in ways:
-            fit = fitting(way, arguments)
-            if fit is not None:
-                return bound_call(way, fit, node.span)
+            try:
+                fit = fitting(way, arguments)
+                if fit is not None:
+                    return bound_call(way, fit, node.span)
+            except ValueError as error:
+                raise self._fault(str(error), node.span) from None
         given = ", ".join(it.type.name for it in arguments)
         raise self._fault(f"no {name}({given}); there is {' or '.join(shown(name, it) for it in ways)}", node.span)
 

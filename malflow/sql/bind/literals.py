@@ -60,12 +60,12 @@ def _number(text: str) -> tuple[SqlType, int | float | Decimal]:
     if "e" in text.lower():
         return DOUBLE, float(text)
     whole, _, behind = text.partition(".")
-    digits = len(whole.lstrip("0") or "0") + len(behind)
+    digits = len(whole) + len(behind)
     if digits > MOST_DIGITS:
         raise ValueError(f"the number has more than {MOST_DIGITS} digits")
-    if "." in text:
+    if behind:
         return SqlType("DECIMAL", size=digits, scale=len(behind)), Decimal(text)
-    number = int(text)
+    number = int(whole)
     if number < 1 << 63:
         return (INT if number < 1 << 31 else BIGINT), number
     return SqlType("DECIMAL", size=digits), Decimal(number)

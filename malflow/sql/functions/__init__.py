@@ -8,7 +8,7 @@ from importlib import import_module
 
 __all__ = ["namespace"]
 
-_MODULES = ("numbers", "times")
+_MODULES = ("formats", "nested", "numbers", "patterns", "texts", "times")
 """The modules with functions that generated code calls."""
 
 

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import math
+import re
+import struct
+from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from math import atan2, degrees, radians, tanh
+from typing import TypeVar
 
 __all__ = [
     "DECIMALS",
+    "acos",
+    "asin",
+    "atan2",
+    "boolean_of_text",
+    "ceiling",
+    "cosh",
+    "cosine",
     "decimal_of",
+    "decimal_of_text",
+    "degrees",
     "divide",
     "divide_decimals",
     "divide_floats",
+    "exp",
     "float_of_text",
     "float_text",
+    "floor",
     "integer_of",
     "integer_of_text",
+    "log10",
+    "logarithm",
+    "order",
+    "power",
+    "radians",
     "remainder",
+    "rounded",
+    "sign",
+    "sine",
+    "single",
+    "single_text",
+    "sinh",
+    "square_root",
+    "tangent",
+    "tanh",
+    "truncated",
     "within",
 ]
 
@@ -96,7 +127,7 @@ def decimal_of(number: float | Decimal, digits: int, scale: int) -> Decimal:
         found = _BOUNDS[digits]
     if abs(found) >= _BOUNDS[digits - scale]:
         raise OverflowError(f"{number} does not fit into DECIMAL({digits}, {scale})")
-    return found
+    return found or abs(found)
 
 
 def integer_of(number: float | Decimal, bits: int) -> int:
@@ -106,23 +137,53 @@ def integer_of(number: float | Decimal, bits: int) -> int:
     return within(int(number), bits)
 
 
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
 def integer_of_text(text: str, bits: int) -> int:
     """Return the whole number of a text; what is behind a point is cut off."""
-    try:
-        number = Decimal(text.strip())
-        found = int(number.to_integral_value(ROUND_DOWN)) if "e" not in text.lower() else None
-    except (InvalidOperation, ValueError, OverflowError):
-        found = None
-    if found is None:
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[1]:
         raise ValueError(f"{text!r} is no {_NAMES[bits]}")
-    return within(found, bits)
+    return within(int(Decimal(match[0])), bits)
+
+
+def decimal_of_text(text: str, digits: int, scale: int) -> Decimal:
+    """Return the DECIMAL of a text."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no DECIMAL({digits}, {scale})")
+    return decimal_of(Decimal(match[0]), digits, scale)
 
 
 def float_of_text(text: str) -> float:
-    """Return the float of a text."""
-    if "_" in text:
+    """Return the float of a text; infinite ones and NaN are written as Java does."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text) is None and text.lstrip("+-") not in {"NaN", "Infinity"}:
         raise ValueError(f"{text!r} is no DOUBLE")
     return float(text)
+
+
+_TRUTHS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+
+
+def boolean_of_text(text: str) -> bool:
+    """Return the boolean of a text."""
+    found = _TRUTHS.get(text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is no BOOLEAN, such as 'true' or 'no'")
+    return found
+
+
+def single(number: float) -> float:
+    """Return a float with the digits that 32 bits hold: infinite if it is beyond them."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 _PLAIN = (1e-3, 1e7)
@@ -139,3 +200,81 @@ def float_text(number: float) -> str:
     written = "".join(map(str, digits)).rstrip("0") or "0"
     power = len(digits) + int(exponent) - 1
     return f"{'-' * sign}{written[0]}.{written[1:] or '0'}E{power}"
+
+
+_SINGLE_DIGITS = range(1, 10)
+"""The digits of which nine tell all floats of 32 bits apart."""
+
+
+def single_text(number: float) -> str:
+    """Return the text of a float of 32 bits: the shortest one that is read as the same."""
+    texts = (f"{number:.{digits}g}" for digits in _SINGLE_DIGITS)
+    return float_text(next((float(it) for it in texts if single(float(it)) == number), number))
+
+
+N = TypeVar("N", int, float, Decimal)
+
+
+def rounded(number: N, places: int, how: str = ROUND_HALF_UP) -> N:
+    """Return a number with so many digits behind the point, rounded half away from zero; before it if negative."""
+    if isinstance(number, float) and not math.isfinite(number):
+        return number
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    if int(exact.as_tuple().exponent) >= -places:
+        return number
+    return type(number)(DECIMALS.quantize(exact, Decimal(1).scaleb(-places), how))
+
+
+def truncated(number: N, places: int) -> N:
+    """Return a number with so many digits behind the point, cut off."""
+    return rounded(number, places, ROUND_DOWN)
+
+
+def floor(number: N) -> N:
+    """Return the largest whole number that is not above a number, as its type."""
+    return number if isinstance(number, float) and not math.isfinite(number) else type(number)(math.floor(number))
+
+
+def ceiling(number: N) -> N:
+    """Return the least whole number that is not below a number, as its type."""
+    return number if isinstance(number, float) and not math.isfinite(number) else type(number)(math.ceil(number))
+
+
+def sign(number: N) -> N:
+    """Return -1, 0 or 1, as the type of a number; NaN for NaN."""
+    return number if number != number else type(number)((number > 0) - (number < 0))  # noqa: PLR0124 - NaN
+
+
+def order(number: float) -> tuple[bool, float]:
+    """Return where a float stands among others: NaN is the largest, as for GREATEST and LEAST of Flink."""
+    return number != number, number  # noqa: PLR0124 - NaN
+
+
+def power(base: float, exponent: float) -> float:
+    """Return a power: infinite if it is too large, NaN if it is no real number."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf
+    except ValueError:
+        return math.nan if base else math.inf
+
+
+def _total(function: Callable[[float], float], at_zero: float = math.nan) -> Callable[[float], float]:
+    """Return a function for all floats: infinite where it is too large, NaN where it has no value."""
+
+    def calculated(number: float) -> float:
+        try:
+            return function(number)
+        except ValueError:
+            return math.nan if number else at_zero
+        except OverflowError:
+            return abs(number) * math.inf if number > 0 or function is math.cosh else -math.inf
+
+    return calculated
+
+
+exp, square_root, asin, acos = _total(math.exp), _total(math.sqrt), _total(math.asin), _total(math.acos)
+sine, cosine, tangent = _total(math.sin), _total(math.cos), _total(math.tan)
+sinh, cosh = _total(math.sinh), _total(math.cosh)
+logarithm, log10 = _total(math.log, -math.inf), _total(math.log10, -math.inf)

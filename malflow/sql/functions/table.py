@@ -6,7 +6,9 @@ What a function takes is a text with a letter for each argument:
     i  a whole number                  y  bytes              x  an instant or a date
     n  a number                        a  an array           c  a time of day
     d  a number, converted to DOUBLE   o  a map              u  a word, such as HOUR
-    *  anything                        =  all of one type: converted to the common one
+    r  a regular expression, compiled  f  a pattern of times, such as 'yyyy-MM-dd'
+    p  a path into JSON                *  anything
+    =  all of one type: converted to the common one
 
 An argument with `?` after its letter may be left out; the last one with `+` may be repeated.
 """
@@ -14,11 +16,15 @@ An argument with `?` after its letter may be left out; the last one with `+` may
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from malflow.sql.casts import converted
+from malflow.sql.functions.formats import instant_format
+from malflow.sql.functions.patterns import regexp
+from malflow.sql.functions.texts import json_path
 from malflow.sql.text import Span
-from malflow.sql.typed import Lenient, Strict, Typed
+from malflow.sql.typed import Lenient, Strict, Typed, Value
 from malflow.sql.types import BOOLEAN, DOUBLE, INT, INTEGERS, NUMBERS, STRING, TEXTS, TIMES, SqlType, common_type
 
 __all__ = ["Signature", "bound_call", "fitting", "shown"]
@@ -32,14 +38,15 @@ class Signature(NamedTuple):
     Attributes:
         takes: what it takes, a letter an argument.
         gives: its type, or a function of the arguments that returns it.
-        source: its source, with `{0}` and so on for the arguments, and `{*}` for all; or a function that returns it.
+        source: its source, with `{0}` and so on for the arguments, and `{*}` for all; or a function of the arguments
+            that returns it, or the whole calculation.
         may_be_null: whether it can be NULL though no argument is.
         is_lenient: whether it gets NULLs as None.
     """
 
     takes: str
     gives: SqlType | Callable[[Types], SqlType]
-    source: str | Callable[[Types], str]
+    source: str | Callable[[Types], str | Typed]
     may_be_null: bool = False
     is_lenient: bool = False
 
@@ -57,6 +64,9 @@ _FAMILIES: dict[str, frozenset[str]] = {
     "x": TIMES | {"DATE"},
     "c": frozenset({"TIME"}),
     "u": frozenset({"WORD"}),
+    "r": TEXTS,
+    "f": TEXTS,
+    "p": TEXTS,
 }
 
 _NAMES = {
@@ -72,6 +82,9 @@ _NAMES = {
     "x": "timestamp or date",
     "c": "time",
     "u": "word",
+    "r": "regular expression",
+    "f": "pattern",
+    "p": "path",
     "*": "any value",
     "=": "value",
 }
@@ -95,7 +108,8 @@ def fitting(signature: Signature, arguments: Types) -> list[Typed] | None:
         return None
     for letter, it in zip(letters, arguments, strict=True):
         family = _FAMILIES.get(letter)
-        if family is not None and it.type.kind not in family and it.type.kind != "NULL":
+        is_null = it.type.kind == "NULL" and letter in _DEFAULTS
+        if family is not None and it.type.kind not in family and not is_null:
             return None
     shared = [it for letter, it in zip(letters, arguments, strict=True) if letter == "="]
     common = common_type([it.type for it in shared]) if shared else None
@@ -103,14 +117,34 @@ def fitting(signature: Signature, arguments: Types) -> list[Typed] | None:
         return None
     found: list[Typed] = []
     for letter, it in zip(letters, arguments, strict=True):
-        wanted = DOUBLE if letter == "d" else common if letter == "=" else _DEFAULTS.get(letter)
+        wanted = common if letter == "=" else _DEFAULTS.get(letter)
         is_changed = letter in "d=" or it.type.kind == "NULL"
-        found.append(converted(it, wanted) if wanted is not None and is_changed else it)
+        found.append(_prepared(letter, converted(it, wanted) if wanted is not None and is_changed else it))
     return found
 
 
-_DEFAULTS = {"t": STRING, "i": INT, "n": INT, "b": BOOLEAN, "*": STRING}
+_DEFAULTS = {"i": INT, "n": INT, "d": DOUBLE, "b": BOOLEAN, **dict.fromkeys("trfp*", STRING)}
 """The type of a NULL among arguments."""
+
+_PREPARED: dict[str, Callable[[str], Any]] = {"r": regexp, "f": instant_format, "p": json_path}
+"""What is made once of texts that describe something."""
+
+
+def _prepared(letter: str, argument: Typed) -> Typed:
+    """Return an argument that describes something: a literal is checked, and an expression is compiled.
+
+    Raises:
+        ValueError: if a literal is wrong.
+    """
+    if letter not in _PREPARED or (isinstance(argument, Value) and argument.value is None):
+        return argument
+    made = _PREPARED[letter](argument.value) if isinstance(argument, Value) else None
+    if letter != "r":
+        return argument
+    kind = SqlType("PATTERN", argument.type.nullable)
+    if made is not None:
+        return Value(kind, argument.span, made)
+    return Strict(kind, argument.span, "regexp({0})", (argument,))
 
 
 def _letters(takes: str, count: int) -> str | None:
@@ -124,8 +158,14 @@ def _letters(takes: str, count: int) -> str | None:
 
 
 def bound_call(signature: Signature, arguments: Sequence[Typed], span: Span) -> Typed:
-    """Return a call with arguments that fit."""
+    """Return a call with arguments that fit.
+
+    Raises:
+        ValueError: if an argument has a wrong value.
+    """
     source = signature.source if isinstance(signature.source, str) else signature.source(arguments)
+    if isinstance(source, Typed):
+        return replace(source, span=span)
     if "{*}" in source:
         source = source.replace("{*}", ", ".join(f"{{{at}}}" for at in range(len(arguments))))
     result = signature.gives if isinstance(signature.gives, SqlType) else signature.gives(arguments)

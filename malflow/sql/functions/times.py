@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 __all__ = [
     "add_months",
+    "add_months_to_date",
+    "ceil_to_months",
     "date_of_text",
+    "date_part",
     "date_text",
     "days_of",
+    "floor_to_months",
+    "in_zone",
     "instant",
     "instant_of_text",
     "instant_text",
     "moment",
+    "months_between",
     "rescaled",
     "time_of_day",
     "time_of_text",
@@ -68,6 +76,71 @@ def add_months(units: int, months: int, digits: int) -> int:
     year, month = divmod(old.year * 12 + old.month - 1 + months, 12)
     day = min(old.day, monthrange(year, month + 1)[1])
     return instant(old.replace(year=year, month=month + 1, day=day), digits)
+
+
+def add_months_to_date(days: int, months: int) -> int:
+    """Return a date some months later."""
+    return days_of(add_months(days * _DAY, months, 0), 0)
+
+
+def months_between(start: int, end: int, digits: int) -> int:
+    """Return the whole months from one instant to another; negative if they go back."""
+    if end < start:
+        return -months_between(end, start, digits)
+    first, last = moment(start, digits), moment(end, digits)
+    months = (last.year - first.year) * 12 + last.month - first.month
+    return months - (add_months(start, months, digits) > end)
+
+
+def floor_to_months(units: int, months: int, day: int) -> int:
+    """Return the first instant of the year, quarter or month of another; a day has so many units."""
+    old = date.fromordinal(units // day + _EPOCH_DAY)
+    year, month = divmod((old.year * 12 + old.month - 1) // months * months, 12)
+    return (date(year, month + 1, 1).toordinal() - _EPOCH_DAY) * day
+
+
+def ceil_to_months(units: int, months: int, day: int) -> int:
+    """Return the first instant of a year, quarter or month that is not before another."""
+    found = floor_to_months(units, months, day)
+    return found if found == units else add_months_to_date(found // day, months) * day
+
+
+_PARTS: dict[str, Callable[[date], int]] = {
+    "YEAR": lambda it: it.year,
+    "QUARTER": lambda it: (it.month + 2) // 3,
+    "MONTH": lambda it: it.month,
+    "WEEK": lambda it: it.isocalendar().week,
+    "DAY": lambda it: it.day,
+    "DOW": lambda it: it.isoweekday() % 7 + 1,
+    "ISODOW": date.isoweekday,
+    "DOY": lambda it: it.timetuple().tm_yday,
+    "ISOYEAR": lambda it: it.isocalendar().year,
+    "DECADE": lambda it: it.year // 10,
+    "CENTURY": lambda it: (it.year + 99) // 100,
+    "MILLENNIUM": lambda it: (it.year + 999) // 1000,
+}
+
+
+def date_part(part: str, days: int) -> int:
+    """Return a part of a date: weeks begin on Monday, the numbers of their days (DOW) on Sunday, as in Flink."""
+    return _PARTS[part](date.fromordinal(days + _EPOCH_DAY))
+
+
+def in_zone(text: str, old: str, new: str) -> str:
+    """Return the text of an instant of one time zone in another.
+
+    Raises:
+        ValueError: if it is none, or there is no such zone.
+    """
+    found = moment(instant_of_text(text, 0), 0).replace(tzinfo=_zone(old)).astimezone(_zone(new))
+    return f"{found:%Y-%m-%d %H:%M:%S}"
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError):
+        raise ValueError(f"there is no time zone {name!r}; write one as 'Europe/Prague' or 'UTC'") from None
 
 
 _INSTANT = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?\s*")
