@@ -12,8 +12,8 @@ from malflow.sql.functions.times import EPOCH, days_of, instant, instant_of_text
 
 __all__ = ["instant_format", "instant_formatted", "instant_parsed", "parsed_date", "parsed_instant"]
 
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_MONTHS = """January February March April May June July August September October November December""".split()
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 _NOON = ["AM", "PM"]
 
 _NUMBERS: dict[str, Callable[[datetime], int]] = {

@@ -222,7 +222,7 @@ def rounded(number: N, places: int, how: str = ROUND_HALF_UP) -> N:
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     if int(exact.as_tuple().exponent) >= -places:
         return number
-    return type(number)(DECIMALS.quantize(exact, Decimal(1).scaleb(-places), how))
+    return type(number)(exact.quantize(Decimal(1).scaleb(-places), how, DECIMALS))
 
 
 def truncated(number: N, places: int) -> N:

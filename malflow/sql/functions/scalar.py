@@ -43,6 +43,10 @@ def _varying(arguments: Types) -> SqlType:
     return SqlType("VARCHAR", size=arguments[0].type.size)
 
 
+def _nullable_text(arguments: Types) -> SqlType:
+    return STRING.as_nullable(any(it.type.nullable for it in arguments))
+
+
 def _number(arguments: Types, name: str) -> int:
     """Return an argument that must be a literal, since a type hangs on it.
 
@@ -125,9 +129,7 @@ _TEXTS: dict[str, tuple[Signature, ...]] = {
     "STARTSWITH": (Signature("tt", BOOLEAN, "{0}.startswith({1})"),),
     "ENDSWITH": (Signature("tt", BOOLEAN, "{0}.endswith({1})"),),
     "CONCAT": (Signature("t+", STRING, "''.join(({*},))"),),
-    "CONCAT_WS": (
-        Signature("tt+", lambda it: STRING.as_nullable(it[0].type.nullable), "joined({*})", is_lenient=True),
-    ),
+    "CONCAT_WS": (Signature("tt+", _nullable_text, "joined({*})", is_lenient=True),),
     "REGEXP": (Signature("tr", BOOLEAN, "({1}.pattern != '' and {1}.search({0}) is not None)"),),
     "REGEXP_EXTRACT": (Signature("tri?", STRING, "extracted({*})", may_be_null=True),),
     "REGEXP_REPLACE": (Signature("trt", STRING, "all_replaced({*})"),),

@@ -31,8 +31,8 @@ __all__ = [
     "split_part",
     "substring",
     "to_base64",
-    "tried",
     "translated",
+    "tried",
 ]
 
 
@@ -82,8 +82,8 @@ def overlay(text: str, part: str, start: int, length: int | None = None) -> str:
 def split_part(text: str, separator: str | int, index: int) -> str | None:
     """Return a part between separators, counted from 0; None if there are fewer."""
     separator = separator if isinstance(separator, str) else chr(separator)
-    parts = text.split(separator) if text and index >= 0 else []
-    return parts[index] if index < len(parts) else None
+    parts = text.split(separator) if text else []
+    return parts[index] if 0 <= index < len(parts) else None
 
 
 def joined(separator: str | None, *texts: str | None) -> str | None:
@@ -187,9 +187,7 @@ def _within_json(text: str, path: str) -> Any:
     except (ValueError, RecursionError):
         return _NOTHING
     for step in json_path(path):
-        if isinstance(found, list) and isinstance(step, int) and step < len(found):
-            found = found[step]
-        elif isinstance(found, dict) and step in found:
+        if (isinstance(found, list) and isinstance(step, int) and step < len(found)) or (isinstance(found, dict) and step in found):
             found = found[step]
         else:
             return _NOTHING

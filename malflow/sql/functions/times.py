@@ -126,14 +126,18 @@ def date_part(part: str, days: int) -> int:
     return _PARTS[part](date.fromordinal(days + _EPOCH_DAY))
 
 
-def in_zone(text: str, old: str, new: str) -> str:
-    """Return the text of an instant of one time zone in another.
+def in_zone(text: str, old: str, new: str) -> str | None:
+    """Return the text of an instant of one time zone in another; None if it is none.
 
     Raises:
-        ValueError: if it is none, or there is no such zone.
+        ValueError: if there is no such zone.
     """
-    found = moment(instant_of_text(text, 0), 0).replace(tzinfo=_zone(old)).astimezone(_zone(new))
-    return f"{found:%Y-%m-%d %H:%M:%S}"
+    zones = _zone(old), _zone(new)
+    try:
+        given = moment(instant_of_text(text, 0), 0)
+    except ValueError:
+        return None
+    return f"{given.replace(tzinfo=zones[0]).astimezone(zones[1]):%Y-%m-%d %H:%M:%S}"
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -1,0 +1,127 @@
+"""Cases of Flink SQL, run through malflow: a query over tables of rows, with watermarks between them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from malflow import SingleThreadRuntime
+from malflow.errors import GraphError
+from malflow.sinks import VecSink
+from malflow.sources import StatefulSource
+from malflow.testing import ScriptedSource, Timed
+
+__all__ = ["CASES", "Answer", "answer_of_flink", "answer_of_malflow"]
+
+Answer = dict[str, Any]
+"""The types and rows of a result, or when it fails."""
+
+CASES: dict[str, dict[str, Any]] = {
+    case["name"]: case for case in map(json.loads, (Path(__file__).parent / "sql.jsonl").read_text().splitlines())
+}
+
+
+def answer_of_malflow(case: dict[str, Any]) -> Answer:
+    """Return what malflow answers to a case."""
+    results = VecSink[Any, Any, Any]()
+    types: list[str] = []
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("case")
+        for name, table in case.get("tables", {}).items():
+            rows = [it["row"][1:] for it in case["input"] if it["table"] == name]
+            source = StatefulSource(ScriptedSource([Timed(tuple(it), 0) for it in _values(rows, table["schema"])]))
+            sql.table(name, provider.new_stream().source(name, source), table["schema"])
+        query = sql.query("query", case["sql"])
+        types[:] = [f"{it.type}{'' if it.nullable else ' NOT NULL'}" for it in query.columns]
+        query.rows(tuple).sink("results", results)
+
+    when = "plan"
+    try:
+        runtime = SingleThreadRuntime(build)
+        when = "run"
+        runtime.execute()
+    except GraphError:
+        return {"error": "plan"}
+    except Exception:
+        if when == "plan":
+            raise
+        return {"error": "run"}
+    return {"types": types, "rows": sorted((_row(it, types) for it in results.values), key=repr)}
+
+
+def answer_of_flink(case: dict[str, Any]) -> Answer:
+    """Return the answer of Flink to a case."""
+    expected = case["expected"]["flink"]
+    if "error" in expected:
+        return {"error": expected["when"]}
+    types = [it.replace(" *ROWTIME*", "") for it in expected["types"]]
+    rows = [[_read(value, kind) for value, kind in zip(it[1:], types, strict=True)] for it in expected["rows"]]
+    return {"types": types, "rows": sorted(rows, key=repr)}
+
+
+def _row(values: Sequence[Any], types: Sequence[str]) -> list[Any]:
+    return [_shown(it, kind) for it, kind in zip(values, types, strict=True)]
+
+
+_COLUMN = re.compile(r"\s*(\w+) ((?:[^,<(]|\([^)]*\)|<.*?>(?!>))+)(?:,|$)")
+
+
+def _values(rows: list[list[Any]], schema: str) -> list[tuple[Any, ...]]:
+    """Return rows with the values that JSON can't hold: maps, infinite floats, NaN."""
+    kinds = [it[1] for it in _COLUMN.findall(schema)]
+    return [tuple(_given(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in rows]
+
+
+def _given(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind.startswith("MAP"):
+        return dict(value)
+    if kind.startswith("FLOAT"):
+        return struct.unpack("f", struct.pack("f", value))[0]
+    return float(value) if kind.startswith("DOUBLE") else value
+
+
+def _read(value: Any, kind: str) -> Any:
+    """Return a value of Flink's answer; what is no date of Python stays a text."""
+    read = next((it for name, it in _READ.items() if kind.startswith(name)), None)
+    if read is not None and value is not None:
+        with suppress(ValueError):
+            return read(value)
+    return _shown(value, kind)
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "TIMESTAMP": datetime.fromisoformat,
+    "TIME": time.fromisoformat,
+    "DATE": date.fromisoformat,
+}
+
+
+def _shown(value: Any, kind: str) -> Any:
+    """Return a value as an answer holds it: floats with 14 digits, those of 32 bits with 6, as libraries of C differ."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case float():
+            return float(f"{value + 0:.5e}" if kind.startswith("FLOAT") else f"{value + 0:.13e}")
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return value.hex()
+        case list() | tuple():
+            return [_shown(it, "") for it in value]
+        case dict():
+            return [_shown(it, "") for it in (value.values() if kind.startswith("ROW") else value.items())]
+    return value
