@@ -10,7 +10,9 @@ from malflow.sql.casts import converted
 from malflow.sql.text import Span
 from malflow.sql.typed import Comparison, Strict, Typed, Value
 from malflow.sql.types import (
+    BIGINT,
     DOUBLE,
+    INT,
     INTEGERS,
     LONGEST,
     NUMBERS,
@@ -58,11 +60,18 @@ def _text_beside(left: Typed, right: Typed) -> SqlType | None:
     return None
 
 
+_LEAST: dict[object, SqlType] = {1 << 31: INT, 1 << 63: BIGINT}
+"""Numbers that a type has with a minus sign only."""
+
+
 def negation(operand: Typed, span: Span) -> Typed | None:
     """Return a number or interval with the other sign; None if it is neither."""
     if operand.type.kind not in NUMBERS and operand.type.kind not in {"DAYS", "MONTHS"}:
         return None
     if isinstance(operand, Value) and operand.value is not None:
+        smaller = _LEAST.get(operand.value)
+        if smaller is not None and operand.type.scale == 0:
+            return Value(smaller.as_nullable(False), span, -int(operand.value))
         return Value(operand.type, span, -operand.value)
     return Strict(operand.type, span, "(-{0})", (operand,))
 

@@ -293,6 +293,8 @@ class ExpressionBinder:
             raise self._fault(f"{kind.name} has no elements", node.span)
         if kind.kind == "ARRAY" and index.type.kind not in INTEGERS:
             raise self._fault(f"an array is indexed by whole numbers from 1, not by {index.type.name}", index.span)
+        if kind.kind == "MAP" and common_type([kind.items[0], index.type]) is None:
+            raise self._fault(f"the keys are {kind.items[0].name}, not {index.type.name}", index.span)
         if kind.kind == "ARRAY" and isinstance(index, Value) and (index.value is None or index.value < 1):
             raise self._fault("an array is indexed from 1", index.span)
         text = "element({0}, {1})" if kind.kind == "ARRAY" else "{0}.get({1})"

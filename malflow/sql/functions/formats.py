@@ -12,8 +12,13 @@ from malflow.sql.functions.times import EPOCH, days_of, instant, instant_of_text
 
 __all__ = ["instant_format", "instant_formatted", "instant_parsed", "parsed_date", "parsed_instant"]
 
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+_DAYS, _MONTHS = (
+    names.split()
+    for names in (
+        "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+        "January February March April May June July August September October November December",
+    )
+)
 _NOON = ["AM", "PM"]
 
 _NUMBERS: dict[str, Callable[[datetime], int]] = {
@@ -126,14 +131,25 @@ def instant_parsed(text: str, digits: int, pattern: str) -> int:
     year = int(given.get("y") or given.get("u") or EPOCH.year)
     year += 2000 if year < 100 else 0  # noqa: PLR2004 - of two digits
     month = _index(_MONTHS, given["MM"]) + 1 if "MM" in given else int(given.get("M", 1))
-    clock = given.get("H") or given.get("k")
-    hour = int(clock or given.get("h") or given.get("K") or 0) % (24 if clock else 12)
-    hour += 12 * _index(_NOON, given["aa"]) if "aa" in given and clock is None else 0
-    day = datetime(year, month, int(given.get("d", 1)))  # noqa: DTZ001 - an instant without a zone
-    finer = timedelta(hours=hour, minutes=int(given.get("m", 0)), seconds=int(given.get("s", 0)))
+    clock = int(given["H"]) if "H" in given else int(given["k"]) % 24 if "k" in given else _from_noon(given)
+    is_midnight = clock == _HOURS
+    minute, second = int(given.get("m", 0)), int(given.get("s", 0))
+    found = datetime(year, month, int(given.get("d", 1)), clock % 24 if is_midnight else clock, minute, second)  # noqa: DTZ001 - an instant without a zone
     fraction = timedelta(microseconds=int(given.get("S", "0")[:6].ljust(6, "0")))
-    days = timedelta(days=int(given["D"]) - 1) if "D" in given else timedelta()
-    return instant(day + days + finer + fraction, digits)
+    days = timedelta(days=int(given.get("D", 1)) - 1 + is_midnight)
+    return instant(found + days + fraction, digits)
+
+
+_HOURS = 24
+"""The hour that ends a day."""
+
+
+def _from_noon(given: dict[str, str]) -> int:
+    """Return the hour of two halves of a day."""
+    hour = int(given.get("h") or given.get("K") or 0)
+    if hour > _HOURS // 2:
+        raise ValueError(f"{hour} is no hour of a half day")
+    return hour % (_HOURS // 2) + _HOURS // 2 * (_index(_NOON, given["aa"]) if "aa" in given else 0)
 
 
 def _index(words: list[str], text: str) -> int:

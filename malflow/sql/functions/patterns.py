@@ -146,7 +146,7 @@ _DOT = r"[^\n\r\x85\u2028\u2029]"
 
 @lru_cache(_KEPT)
 def regexp(text: str) -> re.Pattern[str]:
-    """Return a regular expression of Java, compiled: `\\w`, `\\d` and letters without case are ASCII, as there.
+    """Return a regular expression of Java, compiled: words, digits and letters without case are ASCII, as there.
 
     Raises:
         ValueError: if it is none, or has a part that Python lacks.
@@ -161,28 +161,32 @@ def _translated(text: str) -> str:
     parts: list[str] = []
     at, in_class, is_single_line = 0, False, re.match(r"\(\?[a-z]*s", text) is not None
     for match in _PART.finditer(text):
-        parts.append(text[at : match.start()])
-        at, kind, written = match.end(), match.lastgroup, match[0]
-        if kind == "quoted":
-            written = re.escape(match["quoted"])
-        elif kind == "property":
-            written = _property(match, in_class=in_class)
-        elif kind == "back":
-            written = f"(?P={match['back']})"
-        elif kind == "escaped" and not in_class:
-            written = _ESCAPES.get(match["escaped"], written)
-        elif kind == "group":
-            written = "(?P<"
-        elif kind == "dot" and not in_class and not is_single_line:
-            written = _DOT
-        elif in_class and kind in {"open", "both"}:
+        kind = match.lastgroup
+        if in_class and kind in {"open", "both"}:
             raise ValueError(f"{text!r} has a class within a class; write its characters in one")
-        elif kind in {"open", "close"}:
-            in_class = kind == "open"
-        elif kind == "set" and in_class:
-            written = f"\\{written}"
-        parts.append(written)
+        parts += text[at : match.start()], _part(match, in_class=in_class, is_single_line=is_single_line)
+        at, in_class = match.end(), kind == "open" if kind in {"open", "close"} else in_class
     return "".join((*parts, text[at:]))
+
+
+def _part(match: re.Match[str], *, in_class: bool, is_single_line: bool) -> str:
+    """Return a part of a regular expression as Python writes it."""
+    match match.lastgroup:
+        case "quoted":
+            return re.escape(match["quoted"])
+        case "property":
+            return _property(match, in_class=in_class)
+        case "back":
+            return f"(?P={match['back']})"
+        case "escaped" if not in_class:
+            return _ESCAPES.get(match["escaped"], match[0])
+        case "group":
+            return "(?P<"
+        case "dot" if not in_class and not is_single_line:
+            return _DOT
+        case "set" if in_class:
+            return f"\\{match[0]}"
+    return match[0]
 
 
 def _property(match: re.Match[str], *, in_class: bool) -> str:

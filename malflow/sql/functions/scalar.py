@@ -54,9 +54,10 @@ def _number(arguments: Types, name: str) -> int:
         ValueError: if it is none.
     """
     last = arguments[-1]
-    if not isinstance(last, Value) or not isinstance(last.value, int):
-        raise ValueError(f"{name} of a {arguments[0].type.kind} takes a literal number")
-    return last.value
+    found = last.value if isinstance(last, Value) else None
+    if type(found) is int:
+        return found
+    raise ValueError(f"{name} of a {arguments[0].type.kind} takes a literal number")
 
 
 # -- texts
@@ -64,10 +65,10 @@ def _number(arguments: Types, name: str) -> int:
 
 def _substring(arguments: Types) -> str:
     """Return the source of a part of a text; with literal places it is a slice."""
-    start, *length = (it.value if isinstance(it, Value) else None for it in arguments[1:])
-    if start is None or start < 1 or None in length or (length and length[0] < 0):
+    places: list[int] = [it.value for it in arguments[1:] if isinstance(it, Value) and it.value is not None]
+    if len(places) < len(arguments) - 1 or places[0] < 1 or places[-1] < 0:
         return "substring({*})"
-    return f"{{0}}[{start - 1}:{start - 1 + length[0] if length else ''}]"
+    return f"{{0}}[{places[0] - 1}:{sum(places) - 1 if len(places) > 1 else ''}]"
 
 
 def _trim(arguments: Types) -> str:
@@ -252,7 +253,7 @@ _CLOCK = {"HOUR": 24, "MINUTE": 60, "SECOND": 60}
 
 def _units(kind: SqlType) -> int:
     """Return how many units a second has."""
-    return 10**kind.size
+    return int(10**kind.size)
 
 
 def _extract(arguments: Types) -> str | Typed:

@@ -187,10 +187,10 @@ def _within_json(text: str, path: str) -> Any:
     except (ValueError, RecursionError):
         return _NOTHING
     for step in json_path(path):
-        if (isinstance(found, list) and isinstance(step, int) and step < len(found)) or (isinstance(found, dict) and step in found):
-            found = found[step]
-        else:
+        is_there = step in found if isinstance(found, dict) else isinstance(found, list) and step in range(len(found))
+        if not is_there:
             return _NOTHING
+        found = found[step]
     return found
 
 
