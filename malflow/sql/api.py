@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, NamedTuple, get_type_hints, is_typeddict
 
-from malflow.checks import check_name
+from malflow.checks import check_function, check_name
 from malflow.errors import GraphError
 from malflow.sql.bind.scope import Field
 from malflow.sql.build.doors import exit_of
+from malflow.sql.build.python_functions import type_of_hint
 from malflow.sql.build.streams import Rows
 from malflow.sql.catalog import Catalog
 from malflow.sql.functions.times import instant
+from malflow.sql.syntax.expressions import quoted_name
 from malflow.sql.text import NOWHERE, Source
 from malflow.sql.typed import Value
-from malflow.sql.types import BIGINT, BOOLEAN, BYTES, DATE, DAYS, DOUBLE, STRING, SqlType, timestamp
+from malflow.sql.types import DATE, DAYS, SqlType, timestamp
 from malflow.words import class_name, short_repr
 
-__all__ = ["ColumnType", "Sql", "SqlRows"]
+__all__ = ["ColumnType", "Sql", "SqlRows", "read_source", "sql_flow"]
 
 
 class ColumnType(NamedTuple):
@@ -96,6 +99,22 @@ class Sql:
         found = getattr(stream, "late", None) if late is None else late
         self._catalog.add_stream(name, Source(text, f"the schema of {name}"), stream, found, time)
 
+    def function(self, function: Callable[..., Any], name: str | None = None) -> None:
+        """Make a function of Python one of SQL.
+
+        Its annotations are the types. Where a parameter is not ``| None`` it is not called with NULL, and the result is
+        NULL.
+
+        Args:
+            function: the function.
+            name: its name in SQL; by default its own.
+
+        Raises:
+            GraphError: if an annotation is missing, or has no type of SQL.
+        """
+        check_function("sql", "function", function)
+        self._catalog.add_function(name or function.__name__, function)
+
     def run(self, text: str | Path) -> None:
         """Run statements: CREATE TABLE, CREATE VIEW, INSERT INTO and the like.
 
@@ -139,19 +158,6 @@ def read_source(text: str | Path) -> Source:
         raise GraphError(f"{text} can't be read: {error}") from None
 
 
-_OF_PYTHON: dict[Any, SqlType] = {
-    bool: BOOLEAN,
-    int: BIGINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-    datetime: timestamp(6),
-    date: DATE,
-    time: SqlType("TIME", size=6),
-    Decimal: SqlType("DECIMAL", size=38, scale=18),
-}
-
-
 def _schema_of(kind: Any) -> str:
     """Return the columns of a class as text."""
     is_known = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
@@ -164,16 +170,8 @@ def _schema_of(kind: Any) -> str:
 
 
 def _column(kind: type, name: str, hint: Any) -> str:
-    options = [it for it in get_args(hint) if it is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
-    found = _OF_PYTHON.get(options[0]) if len(options) == 1 else None
-    if found is None:
-        known = ", ".join(it.__name__ for it in _OF_PYTHON)
-        raise GraphError(
-            f"field {name!r} of {class_name(kind)} is {hint}; types with a column are {known}, each with '| None'; "
-            f"write the schema as text"
-        )
-    is_nullable = len(get_args(hint)) > len(options) if options[0] is not hint else False
-    return f"`{name}` {found.as_nullable(is_nullable)}"
+    found = type_of_hint(hint, f"field {name!r} of {class_name(kind)}")
+    return f"{quoted_name(name)} {found}"
 
 
 def _value_of(name: str, value: Any) -> Value:
@@ -195,7 +193,16 @@ def _value_of(name: str, value: Any) -> Value:
         _, digits, exponent = value.as_tuple()
         scale = max(0, -int(exponent))
         return Value(SqlType("DECIMAL", False, max(len(digits), scale, 1), scale), NOWHERE, value)
-    kind_ = _OF_PYTHON.get(type(value))
-    if kind_ is None:
+    if type(value) not in {bool, int, float, str, bytes}:
         raise GraphError(f"parameter {name!r} is {short_repr(value)}, which has no type of SQL")
-    return Value(kind_.as_nullable(False), NOWHERE, value)
+    return Value(type_of_hint(type(value), name), NOWHERE, value)
+
+
+def sql_flow(file: Path) -> Callable[[Any], None]:
+    """Return the build function of a file of statements; its catalogue has the name of the file."""
+    name = re.sub(r"\W", "_", file.stem)
+
+    def build(provider: Any) -> None:
+        provider.sql(name).run(file)
+
+    return build

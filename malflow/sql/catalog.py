@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from malflow.connectors.by_name import connect
+from malflow.connectors.by_name import Connection, connect
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
-from malflow.sql.bind.relations import Relation, Scan
+from malflow.sql.bind.relations import Calc, Relation, Scan
 from malflow.sql.bind.scope import Field, Scope
 from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of
+from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
+from malflow.sql.casts import cast
 from malflow.sql.parser.statements import parse
 from malflow.sql.syntax import queries as tree
-from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Strict, Typed, Value
 from malflow.sql.types import TIMES, fits
 from malflow.words import did_you_mean, plural
@@ -27,20 +31,46 @@ __all__ = ["Catalog"]
 
 
 class _Table:
-    """A table: its columns, and the streams of its rows."""
+    """A table: its columns, and the streams of its rows.
 
-    def __init__(self, fields: tuple[Field, ...], build: Callable[[], Rows] | None, statement: Any = None) -> None:
+    Args:
+        fields: its columns.
+        names: the names of its operators.
+        build: builds the streams of its rows; None for one that has no URL: INSERTs fill it.
+        connection: makes what its rows are written to; None if it can't be written to.
+    """
+
+    def __init__(
+        self,
+        fields: tuple[Field, ...],
+        names: Names,
+        build: Callable[[], Rows] | None,
+        connection: Callable[[], Connection] | None = None,
+    ) -> None:
         self.fields = fields
-        self.statement = statement
+        self.names = names
+        self.connection = connection
+        self.inserted: list[Rows] = []
         self._build = build
         self._rows: Rows | None = None
-        self.inserted: list[Rows] = []
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether INSERTs fill it."""
+        return self._build is None
 
     def rows(self) -> Rows | None:
         """Return its streams, built once; None if nothing fills it."""
-        if self._rows is None and self._build is not None:
-            self._rows = self._build()
+        if self._rows is None:
+            self._rows = self._build() if self._build is not None else self._united()
         return self._rows
+
+    def _united(self) -> Rows | None:
+        """Return the rows that were inserted."""
+        if not self.inserted:
+            return None
+        on_time, late = [it.on_time for it in self.inserted], [it.late for it in self.inserted if it.late is not None]
+        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None)
 
 
 class Catalog:
@@ -76,7 +106,7 @@ class Catalog:
             on_time = stream.map(operator, made)
             return Rows(on_time, None if late is None else late.map(f"{operator}.late", made))
 
-        self._tables[name] = _Table(fields, build)
+        self._tables[name] = _Table(fields, names, build)
 
     def _schema_of(self, schema: Source) -> tree.CreateTable:
         """Return the columns of a schema's text."""
@@ -92,6 +122,10 @@ class Catalog:
             SqlError: with all faults that were found.
         """
         collected(lambda it: self._run(it, text), parse(text))
+
+    def add_function(self, name: str, function: Callable[..., Any]) -> None:
+        """Make a function of Python one of SQL."""
+        self._functions[name] = Function(name, function)
 
     def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[tuple[Field, ...], Rows]:
         """Return the columns of a query, and its streams."""
@@ -131,8 +165,12 @@ class Catalog:
                 self._insert(statement, text)
             case tree.StatementSet():
                 collected(lambda it: self._insert(it, text), statement.inserts)
+            case tree.CreateFunction():
+                self._functions[statement.name.text] = imported(statement, text)
+            case tree.Query():
+                raise SqlError([Fault("the rows of a query go nowhere; write INSERT INTO", statement.span, text)])
             case _:
-                raise SqlError([Fault("this statement is not supported", statement.span, text)])
+                raise SqlError([Fault("this statement is not supported here", statement.span, text)])
 
     def _columns(self, statement: tree.CreateTable, text: Source) -> tuple[tuple[Field, ...], Any]:
         """Return the columns of a table, and the calculation of those that are computed; None if there is none."""
@@ -167,15 +205,20 @@ class Catalog:
         bound = None if mark is None else self._watermark(mark, fields, text)
         if mark is not None:
             fields = tuple(replace(it, is_time=it.name == mark.column.text) for it in fields)
-        options = {key: value for key, value, _ in statement.options}
+        options = {key: expanded(value, node.span, text) for key, value, node in statement.options}
         url = options.pop("url", None)
-        if url is None:
-            raise SqlError([Fault("the table needs an option 'url'", statement.span, text)])
         names = self._names.below(name)
+        if url is None:
+            if options or mark or items:
+                cure = "add 'url' = '...', such as 'kafka://broker/bids'"
+                raise SqlError([Fault(f"a table with options, a watermark or computed columns has a source; {cure}",
+                                      statement.name.span, text)])  # fmt: skip
+            self._tables[name] = _Table(fields, names, None)
+            return
         place = next((at for at, it in enumerate(fields) if it.is_time), None)
 
         def build() -> Rows:
-            stream = self._provider.new_stream().source(".".join(names.path), connect(url, **options))
+            stream = self._provider.new_stream().source(names.own("source"), connect(url, **options))
             rows = stream.map(names.give("row"), door(physical))
             if items is not None:
                 rows = rows.filter_map_many(names.give("calc"), chain(None, items, len(physical), text))
@@ -184,7 +227,7 @@ class Catalog:
             timed = rows.event_time(names.give("watermark"), _time_at(place), out_of_orderness=bound)
             return Rows(timed, timed.late)
 
-        self._tables[name] = _Table(fields, build, (url, options, names))
+        self._tables[name] = _Table(fields, names, build, lambda: connect(url, **options))
 
     def _watermark(self, mark: tree.Watermark, fields: tuple[Field, ...], text: Source) -> int:
         """Return how far rows may be out of order, in units of the column."""
@@ -219,12 +262,55 @@ class Catalog:
             if not fits(it.type, wanted.type):
                 wrong = f"column {wanted.name!r} of {name!r} is {wanted.type.name}, the query's {it.type.name}; CAST it"
                 raise SqlError([Fault(wrong, statement.query.span, text)])
-        rows = self._builder(text).rows(relation)
+        if table.is_internal:
+            made = self._as(relation, table.fields, names)
+            times = [
+                it.is_time and (known.is_time or not table.inserted)
+                for it, known in zip(made.fields, table.fields, strict=True)
+            ]
+            table.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(table.fields, times, strict=True))
+            table.inserted.append(self._builder(text).rows(made))
+            return
+        if table.connection is None:
+            raise SqlError(
+                [Fault(f"{name!r} is a stream of Python: it can't be written to", statement.table.span, text)]
+            )
+        rows = self._builder(text).rows(self._as(relation, table.fields, names))
         stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
-        url, options, _ = table.statement
-        connection = connect(url, **options)
+        connection = table.connection()
         made = exit_of(table.fields, dict, as_json=connection.connector in _OF_JSON)
-        stream.map(names.give("value"), made).sink(".".join(names.path), connection)
+        stream.map(names.give("value"), made).sink(names.own("sink"), connection)
+
+    @staticmethod
+    def _as(relation: Relation, fields: tuple[Field, ...], names: Names) -> Relation:
+        """Return rows as the columns of a table hold them."""
+        columns = [Column(it.type, NOWHERE, at, it.name, it.is_time) for at, it in enumerate(relation.fields)]
+        items = tuple(cast(it, wanted.type) or it for it, wanted in zip(columns, fields, strict=True))
+        made = tuple(replace(it, is_time=given.is_time) for it, given in zip(fields, relation.fields, strict=True))
+        if [*items] == columns:
+            return replace(relation, fields=made)
+        return Calc(made, names.give("calc"), relation, None, items)
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+
+
+def expanded(value: str, span: Span, text: Source) -> str:
+    """Return a value with `${NAME}` and `${NAME:-default}` replaced from the environment.
+
+    Raises:
+        SqlError: if a variable has no value.
+    """
+
+    def found(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        given: str | None = os.environ.get(name, default)
+        if given is None:
+            cure = f"set it, or write ${{{name}:-default}}"
+            raise SqlError([Fault(f"the environment variable {name} is not set; {cure}", span, text)])
+        return given
+
+    return _VARIABLE.sub(found, value)
 
 
 _OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from malflow.sql.typed import (
+    Called,
     Column,
     Comparison,
     Connected,
@@ -64,6 +65,8 @@ class PythonWriter:
                 return self._guarded(*self._strict(node))
             case Lenient():
                 return self._filled(node.template, [self.value(it) for it in node.operands])
+            case Called():
+                return f"{self._constant(node.function)}({', '.join(map(self.value, node.operands))})"
             case Picked():
                 return self._picked(node)
             case First():

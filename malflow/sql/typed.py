@@ -14,6 +14,7 @@ from malflow.sql.types import SqlType
 
 __all__ = [
     "Aggregated",
+    "Called",
     "Column",
     "Comparison",
     "Connected",
@@ -88,6 +89,14 @@ class Lenient(Typed):
     """A calculation that gets NULLs as None."""
 
     template: str
+    operands: tuple[Typed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called(Typed):
+    """A call of an object with the operands; it gets NULLs as None."""
+
+    function: Any
     operands: tuple[Typed, ...]
 
 

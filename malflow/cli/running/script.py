@@ -215,6 +215,8 @@ def several_calls(target: Target) -> bool:
 
 
 def _run_script(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
+    if file.suffix == ".sql":
+        return _sql_names(file, arguments)
     code = _compiled(file)
     _enter(str(file.resolve().parent), [str(file), *arguments])
     module = ModuleType("__main__")
@@ -223,6 +225,21 @@ def _run_script(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
     sys.modules["__main__"] = module
     exec(code, vars(module))  # noqa: S102 - the script that the user runs
     return vars(module)
+
+
+def _sql_names(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
+    """Return the names of a file of SQL: its build function. Functions of Python are imported from its folder."""
+    from malflow.sql.api import sql_flow  # noqa: PLC0415 - flows of Python don't need it
+
+    if arguments:
+        raise CommandError(f"'{file}' is a file of SQL: it takes no arguments")
+    _enter(str(file.resolve().parent), [str(file)])
+    run = sql_flow(file)
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        run(provider)
+
+    return {"__name__": __name__, "build_dataflow": build_dataflow}
 
 
 def _compiled(file: Path) -> CodeType:

@@ -51,7 +51,7 @@ class ExpressionBinder:
     Args:
         scope: the columns.
         parameters: the values of parameters, as literals.
-        functions: functions of the user, by name: each returns the call with its arguments, or fails.
+        functions: functions of the user, by name; `bind` returns a call of one.
         aggregates: whether aggregates are allowed here.
         clause: where the expressions are, for messages.
     """
@@ -61,7 +61,7 @@ class ExpressionBinder:
         scope: Scope,
         *,
         parameters: Mapping[str, Value] | None = None,
-        functions: Mapping[str, Callable[[Sequence[Typed], Any], Typed]] | None = None,
+        functions: Mapping[str, Any] | None = None,
         aggregates: bool = False,
         clause: str = "",
     ) -> None:
@@ -331,7 +331,8 @@ class ExpressionBinder:
             return special(self, node)
         arguments = [self.bind(it) for it in node.arguments]
         if function := self._functions.get(node.name.text):
-            return function(arguments, node.span)
+            found: Typed = function.bind(arguments, node.span, self._fault)
+            return found
         return self._known(name, arguments, node)
 
     def _known(self, name: str, arguments: Sequence[Typed], node: tree.Call) -> Typed:

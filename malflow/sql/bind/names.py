@@ -30,3 +30,11 @@ class Names:
         name = ".".join((*self.path, kind)).replace("/", "_")
         number = self._taken[name] = self._taken.get(name, 0) + 1
         return name if number == 1 else f"{name}{number}"
+
+    def own(self, kind: str) -> str:
+        """Return the path itself as a name; with a kind if it is taken, as by the source of a table that is read."""
+        name = ".".join(self.path).replace("/", "_")
+        if name in self._taken:
+            return self.give(kind)
+        self._taken[name] = 1
+        return name

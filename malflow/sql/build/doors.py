@@ -23,7 +23,7 @@ from malflow.sql.functions.times import (
 from malflow.sql.types import INTEGERS, TEXTS, TIMES, SqlType
 from malflow.words import short_repr
 
-__all__ = ["door", "exit_of"]
+__all__ = ["door", "exit_of", "fitted", "outer_value"]
 
 
 def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
@@ -34,6 +34,7 @@ def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
     """
     names = [it.name for it in fields]
     kinds = [it.type for it in fields]
+    whats = [f"column {it.name!r}" for it in fields]
     checked = ", ".join(_checked(f"v{at}", it.type, at) for at, it in enumerate(fields))
     values = "".join(f"v{at}, " for at in range(len(fields)))
     lines = [
@@ -43,7 +44,7 @@ def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
         f"    return ({checked},)",
     ]
     return defined(  # type: ignore[no-any-return]  # a generated function
-        "row", "\n".join(lines), names=names, kinds=kinds, read=_read, fit=_fit_column
+        "row", "\n".join(lines), names=names, kinds=kinds, whats=whats, read=_read, fit=fitted
     )
 
 
@@ -52,7 +53,7 @@ def _checked(variable: str, kind: SqlType, at: int) -> str:
     plain = {"BIGINT": "int", "DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes"}.get(kind.kind)
     if kind.kind == "VARCHAR" and kind.size == _UNLIMITED:
         plain = "str"
-    call = f"fit({variable}, kinds[{at}], names[{at}])"
+    call = f"fit({variable}, kinds[{at}], whats[{at}])"
     if plain is None:
         return call
     test = f"{variable}.__class__ is {plain}"
@@ -77,7 +78,7 @@ def _read(value: Any, names: Sequence[str]) -> list[Any]:
         raise ValueError(f"column {missing!r} is missing in {short_repr(value)}") from None
 
 
-def _fit_column(value: Any, kind: SqlType, name: str) -> Any:
+def fitted(value: Any, kind: SqlType, what: str) -> Any:
     """Return a value as a type holds it.
 
     Raises:
@@ -86,7 +87,7 @@ def _fit_column(value: Any, kind: SqlType, name: str) -> Any:
     try:
         return _fit(value, kind)
     except (ArithmeticError, ValueError, TypeError) as error:
-        raise ValueError(f"column {name!r}: {error}") from None
+        raise ValueError(f"{what}: {error}") from None
 
 
 def _fit(value: Any, kind: SqlType) -> Any:
@@ -220,7 +221,7 @@ def exit_of(fields: Sequence[Field], kind: Any, *, as_json: bool = False) -> Cal
         made = f"({''.join(f'{it}, ' for it in values)})" if kind is tuple else f"kind({', '.join(values)})"
     unpacked = "".join(f"v{at}, " for at in range(len(fields)))
     source = f"def value(row):\n    {unpacked.rstrip()} = row\n    return {made}"
-    outer = _json_value if as_json else _outer_value
+    outer = _json_value if as_json else outer_value
     return defined(  # type: ignore[no-any-return]  # a generated function
         "value", source, kind=kind, kinds=[it.type for it in fields], outer=outer, within=within
     )
@@ -240,7 +241,7 @@ def _outer(variable: str, kind: SqlType, index: str, *, as_json: bool) -> str:
     return variable if is_plain else f"outer({variable}, {index})"
 
 
-def _outer_value(value: Any, kind: SqlType) -> Any:
+def outer_value(value: Any, kind: SqlType) -> Any:
     """Return a value as Python has it."""
     if value is None:
         return None
@@ -253,7 +254,7 @@ def _outer_value(value: Any, kind: SqlType) -> Any:
             return date.fromordinal(value + date(1970, 1, 1).toordinal())
         case "TIME":
             return moment(value, kind.size).time()
-    return _items(value, kind, _outer_value)
+    return _items(value, kind, outer_value)
 
 
 _FLOAT_DIGITS = 15
