@@ -110,10 +110,12 @@ class Catalog:
 
     def _schema_of(self, schema: Source) -> tree.CreateTable:
         """Return the columns of a schema's text."""
-        (statement,) = parse(Source(f"CREATE TABLE t ({schema.text})", schema.name))
-        if not isinstance(statement, tree.CreateTable):
-            raise TypeError("a schema is a list of columns")
-        return statement
+        statements, faults = parse(Source(f"CREATE TABLE t ({schema.text})", schema.name))
+        if faults:
+            raise SqlError(faults)
+        if len(statements) != 1 or not isinstance(statements[0], tree.CreateTable):
+            raise SqlError([Fault("expected columns, as in 'id BIGINT, city STRING'", Span(0, 0), schema)])
+        return statements[0]
 
     def run(self, text: Source) -> None:
         """Run the statements of a text.
@@ -121,7 +123,13 @@ class Catalog:
         Raises:
             SqlError: with all faults that were found.
         """
-        collected(lambda it: self._run(it, text), parse(text))
+        statements, faults = parse(text)
+        try:
+            collected(lambda it: self._run(it, text), statements)
+        except SqlError as error:
+            faults += error.faults
+        if faults:
+            raise SqlError(faults)
 
     def add_function(self, name: str, function: Callable[..., Any]) -> None:
         """Make a function of Python one of SQL."""
@@ -129,7 +137,9 @@ class Catalog:
 
     def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[tuple[Field, ...], Rows]:
         """Return the columns of a query, and its streams."""
-        statements = parse(text)
+        statements, faults = parse(text)
+        if faults:
+            raise SqlError(faults)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
         relation = self._binder(text, parameters, self._names.below(name)).bind(statements[0])
@@ -263,13 +273,13 @@ class Catalog:
                 wrong = f"column {wanted.name!r} of {name!r} is {wanted.type.name}, the query's {it.type.name}; CAST it"
                 raise SqlError([Fault(wrong, statement.query.span, text)])
         if table.is_internal:
-            made = self._as(relation, table.fields, names)
+            fit = self._as(relation, table.fields, names)
             times = [
                 it.is_time and (known.is_time or not table.inserted)
                 for it, known in zip(made.fields, table.fields, strict=True)
             ]
             table.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(table.fields, times, strict=True))
-            table.inserted.append(self._builder(text).rows(made))
+            table.inserted.append(self._builder(text).rows(fit))
             return
         if table.connection is None:
             raise SqlError(
@@ -278,8 +288,8 @@ class Catalog:
         rows = self._builder(text).rows(self._as(relation, table.fields, names))
         stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
         connection = table.connection()
-        made = exit_of(table.fields, dict, as_json=connection.connector in _OF_JSON)
-        stream.map(names.give("value"), made).sink(names.own("sink"), connection)
+        value = exit_of(table.fields, dict, as_json=connection.connector in _OF_JSON)
+        stream.map(names.give("value"), value).sink(names.own("sink"), connection)
 
     @staticmethod
     def _as(relation: Relation, fields: tuple[Field, ...], names: Names) -> Relation:

@@ -115,13 +115,14 @@ class QueryBinder(SourceBinder):
                 raise self._fault(f"{what} is not supported", query.span)
         query = without_old_windows(_joined_by_where(query))
         relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
-        where = self._binder(relation, "WHERE").condition(query.where) if query.where else None
+        columns = [it for item in query.items for it in self._columns(item, relation)]
+        binder = self._binder(relation, "SELECT", aggregates=True)
+        condition = self._binder(relation, "WHERE").condition
+        of_groups = self._binder(relation, "HAVING", aggregates=True).condition
+        clauses = [(condition, query.where), (of_groups, query.having), *((binder.bind, it) for _, it in columns)]
+        where, having, *bound = collected(lambda it: it[0](it[1]) if it[1] else None, clauses)
         if isinstance(relation, Numbered):
             relation, where = self._top(relation, where, query.span), None
-        binder = self._binder(relation, "SELECT", aggregates=True)
-        columns = [it for item in query.items for it in self._columns(item, relation)]
-        bound = collected(binder.bind, [it for _, it in columns])
-        having = self._binder(relation, "HAVING", aggregates=True).condition(query.having) if query.having else None
         names = self._named([name for name, _ in columns])
         if any(isinstance(it, RowNumber) for node in bound for it in all_within(node)):
             return self._numbered(query, relation, where, names, bound)

@@ -48,11 +48,11 @@ _CREATE_INSTEAD = {
 }
 
 
-def parse(source: Source) -> list[Statement]:
-    """Return the statements of a text.
+def parse(source: Source) -> tuple[list[Statement], list[Fault]]:
+    """Return the statements of a text that could be read, and the faults of the others.
 
     Raises:
-        SqlError: with the faults of all statements that could not be read.
+        SqlError: if it has characters that SQL does not have.
     """
     return _StatementReader(source).script()
 
@@ -60,7 +60,7 @@ def parse(source: Source) -> list[Statement]:
 class _StatementReader(QueryReader):
     """Reads statements."""
 
-    def script(self) -> list[Statement]:
+    def script(self) -> tuple[list[Statement], list[Fault]]:
         """Read all statements; after one with a fault go on at the next semicolon."""
         found: list[Statement] = []
         faults: list[Fault] = []
@@ -75,9 +75,7 @@ class _StatementReader(QueryReader):
                 faults += error.faults
                 self._depth = 0
                 self.skip_statement()
-        if faults:
-            raise SqlError(faults)
-        return found
+        return found, faults
 
     def _statement(self) -> Statement:
         start = self.token
