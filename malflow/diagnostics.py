@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import currentframe
 from itertools import chain
 from pathlib import Path
@@ -26,6 +28,7 @@ __all__ = [
     "place_of",
     "shape_error",
     "short_repr",
+    "written_at",
 ]
 
 _SHAPE = re.compile("unpack|has no attribute ._seen.")
@@ -200,8 +203,24 @@ def describe(callback: Any) -> str:
     return getattr(callback, "__qualname__", None) or f"an object of class {qualified_name(callback)}"
 
 
+_TEXT_PLACE: ContextVar[str | None] = ContextVar("malflow_text_place", default=None)
+"""The ``file:line`` of a text that operators are built from; None while Python builds them."""
+
+
+@contextmanager
+def written_at(place: str) -> Iterator[None]:
+    """Make `location` return a place: that of a text from which operators are built."""
+    token = _TEXT_PLACE.set(place)
+    try:
+        yield
+    finally:
+        _TEXT_PLACE.reset(token)
+
+
 def location() -> str | None:
-    """Return the ``file:line`` of the user's code that called malflow."""
+    """Return the ``file:line`` of the user's code that called malflow, or of the text that operators are built from."""
+    if (place := _TEXT_PLACE.get()) is not None:
+        return place
     frame = currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from malflow.connectors.by_name import Connection, connect
+from malflow.diagnostics import written_at
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
@@ -165,6 +166,10 @@ class Catalog:
         return rows
 
     def _run(self, statement: tree.Statement, text: Source) -> None:
+        with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
+            self._run_here(statement, text)
+
+    def _run_here(self, statement: tree.Statement, text: Source) -> None:
         match statement:
             case tree.CreateTable():
                 self._create_table(statement, text)
@@ -228,6 +233,10 @@ class Catalog:
         place = next((at for at, it in enumerate(fields) if it.is_time), None)
 
         def build() -> Rows:
+            with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
+                return read()
+
+        def read() -> Rows:
             stream = self._provider.new_stream().source(names.own("source"), connect(url, **options))
             rows = stream.map(names.give("row"), door(physical))
             if items is not None:
@@ -276,7 +285,7 @@ class Catalog:
             fit = self._as(relation, table.fields, names)
             times = [
                 it.is_time and (known.is_time or not table.inserted)
-                for it, known in zip(made.fields, table.fields, strict=True)
+                for it, known in zip(fit.fields, table.fields, strict=True)
             ]
             table.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(table.fields, times, strict=True))
             table.inserted.append(self._builder(text).rows(fit))

@@ -106,4 +106,9 @@ def explain(parts: Sequence[Part], row: Sequence[Any], error: Exception) -> None
             with localcontext(DECIMALS):
                 function(*row)
         except Exception as found:  # noqa: BLE001 - of the generated code, whatever it is
-            raise type(error)(f"{found} in {place}") from None
+            raise _class_of(found)(f"{found} in {place}") from None
+
+
+def _class_of(error: Exception) -> type[Exception]:
+    """Return the class of an error that takes a message alone."""
+    return next((it for it in (OverflowError, ZeroDivisionError, TypeError) if isinstance(error, it)), ValueError)
