@@ -55,7 +55,7 @@ class QueryBinder(SourceBinder):
         views = dict(self._environment.views)
         for it in query.views:
             binder = QueryBinder(replace(self._environment, views=views), self._names.below(it.name.text))
-            views[it.name.text] = self._renamed(binder.bind(it.query), it.columns, it.span)
+            views[it.name.text] = self.renamed(binder.bind(it.query), it.columns, it.span)
         return QueryBinder(replace(self._environment, views=views), self._names).bind(query.body)
 
     def _union(self, query: tree.SetOperation) -> Relation:
@@ -113,6 +113,7 @@ class QueryBinder(SourceBinder):
         for part, what in ((query.distinct, "SELECT DISTINCT"), (query.windows, "WINDOW")):
             if part:
                 raise self._fault(f"{what} is not supported", query.span)
+        self.refuse_hints(query.hints)
         query = without_old_windows(_joined_by_where(query))
         relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
         columns = [it for item in query.items for it in self._columns(item, relation)]

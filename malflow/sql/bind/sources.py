@@ -29,11 +29,11 @@ class Environment:
 
     Attributes:
         source: the text.
-        table: returns the relation of a table or view by its name, below some names; None if there is none.
+        table: returns the relation of a table or view by its name; None if there is none.
         tables: the names of all tables and views.
         parameters: the values of parameters.
         functions: the functions of the user.
-        views: the common tables that are in sight, with the names below which each is bound.
+        views: the common tables that are in sight.
     """
 
     source: Source
@@ -79,7 +79,12 @@ class SourceBinder:
             clause=clause,
         )
 
-    def _renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
+    def refuse_hints(self, hints: Sequence[tree.Hint]) -> None:
+        """Refuse hints: none is ignored."""
+        for it in hints:
+            raise self._fault(f"the hint {it.name} is not supported", it.span)
+
+    def renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
         """Return rows with the names that the text gives their columns."""
         if not columns:
             return relation
@@ -105,7 +110,7 @@ class SourceBinder:
             return self._join(ref)
         found = self._table(ref)
         name = ref.alias.text if ref.alias else ref.name.text if isinstance(ref, tree.NamedTable) else ""
-        found = self._renamed(found, ref.columns, ref.span)
+        found = self.renamed(found, ref.columns, ref.span)
         return replace(found, fields=tuple(replace(it, table=name) for it in found.fields))
 
     def _table(self, ref: tree.TableRef) -> Relation:
@@ -123,6 +128,7 @@ class SourceBinder:
         if ref.as_of:
             raise self._fault("FOR SYSTEM_TIME AS OF is not supported; use join_table in Python", ref.span)
         given, name = self._environment, ref.name.text
+        self.refuse_hints(ref.hints)
         found = given.views.get(name) or given.table(name)
         if found is None:
             hint = did_you_mean(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
@@ -233,7 +239,7 @@ class SourceBinder:
         added = [Field(name, it.as_nullable(is_left or it.nullable)) for name, it in zip(names, types, strict=True)]
         name = self._names.give("unnest")
         found: Relation = Expanded(tuple(added), name, left, operand, len(types), is_left, ordinality)
-        found = self._renamed(found, right.columns, right.span)
+        found = self.renamed(found, right.columns, right.span)
         table = right.alias.text if right.alias else ""
         fields = (*left.fields, *(replace(it, table=table) for it in found.fields))
         return replace(found, fields=fields)

@@ -45,11 +45,11 @@ class StreamBuilder:
 
     Args:
         provider: the dataflow.
-        table: returns the streams of a table by its name.
+        table: returns the streams of a table by its name; None if nothing fills it.
         text: the text, for the places in errors.
     """
 
-    def __init__(self, provider: Any, table: Callable[[str], Rows], text: Source) -> None:
+    def __init__(self, provider: Any, table: Callable[[str], Rows | None], text: Source) -> None:
         self._provider = provider
         self._table = table
         self._text = text
@@ -64,7 +64,7 @@ class StreamBuilder:
     def _build(self, relation: Relation) -> Rows:
         match relation:
             case Scan():
-                return self._table(relation.table)
+                return self._table(relation.table) or self._nothing(relation)
             case Literals():
                 return self._literals(relation)
             case Calc():
@@ -86,6 +86,10 @@ class StreamBuilder:
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""
         return Rows(build(rows.on_time, ""), None if rows.late is None else build(rows.late, ".late"))
+
+    def _nothing(self, relation: Scan) -> Rows:
+        """Return the rows of a table that nothing fills: none."""
+        return Rows(self._provider.new_stream().source(f"{relation.name}.nothing", SingleIteratorSource([])))
 
     def _literals(self, relation: Literals) -> Rows:
         evaluate = [chain(None, row, 0, self._text) for row in relation.rows]

@@ -1,0 +1,286 @@
+"""Tables: their columns, where their rows come from, and what is written to them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from malflow.connectors.by_name import Connection, connect
+from malflow.diagnostics import written_at
+from malflow.sql.bind.expressions import ExpressionBinder
+from malflow.sql.bind.names import Names
+from malflow.sql.bind.relations import Calc, Relation
+from malflow.sql.bind.scope import Field, Scope
+from malflow.sql.build.chains import chain
+from malflow.sql.build.doors import door, exit_of, fitted
+from malflow.sql.build.streams import Rows
+from malflow.sql.casts import cast
+from malflow.sql.parser.statements import parse
+from malflow.sql.syntax import queries as tree
+from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError
+from malflow.sql.typed import Called, Column, Strict, Typed, Value
+from malflow.sql.types import TEXTS, TIMES, SqlType, fits
+from malflow.words import did_you_mean, plural
+
+__all__ = ["Table", "created", "of_stream"]
+
+
+class Table:
+    """A table.
+
+    Args:
+        fields: its columns.
+        build: builds the streams of its rows; None for a table that INSERTs fill.
+        connection: makes what its rows are written to; None if it can't be written to.
+
+    Attributes:
+        fields: its columns.
+        inserted: the rows that INSERTs have added.
+    """
+
+    def __init__(
+        self,
+        fields: tuple[Field, ...],
+        build: Callable[[], Rows] | None = None,
+        connection: Callable[[], Connection] | None = None,
+    ) -> None:
+        self.fields = fields
+        self.inserted: list[Rows] = []
+        self._build = build
+        self._connection = connection
+        self._rows: Rows | None = None
+
+    def rows(self) -> Rows | None:
+        """Return its streams, built once; None if nothing fills it."""
+        if self._rows is None:
+            self._rows = self._united() if self._build is None else self._build()
+        return self._rows
+
+    def _united(self) -> Rows | None:
+        if not self.inserted:
+            return None
+        on_time, late = [it.on_time for it in self.inserted], [it.late for it in self.inserted if it.late is not None]
+        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None)
+
+    def insert(self, relation: Relation, build: Callable[[Relation], Rows], names: Names) -> str:
+        """Add rows to the table, or write them to its connection; return why that can't be, or an empty text."""
+        rows = conformed(relation, self.fields, names)
+        if self._connection is not None:
+            self._write(build(rows), self._connection(), names)
+            return ""
+        if self._build is not None:
+            return "is a stream of Python: it can't be written to"
+        if self._rows is not None:
+            return "has been read: write INSERT INTO before the queries that read the table"
+        times = (it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields))
+        self.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
+        self.inserted.append(build(rows))
+        return ""
+
+    def _write(self, rows: Rows, connection: Connection, names: Names) -> None:
+        stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
+        value = exit_of(self.fields, dict, as_json=connection.connector in _OF_JSON)
+        stream.map(names.give("value"), value).sink(names.own("sink"), connection)
+
+
+_OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
+"""Connectors that write JSON."""
+
+
+def _pairs(one: tuple[Field, ...], other: tuple[Field, ...]) -> list[tuple[Field, Field]]:
+    return [*zip(one, other, strict=True)]
+
+
+def conformed(relation: Relation, fields: tuple[Field, ...], names: Names) -> Relation:
+    """Return rows as the columns of a table hold them: what does not fit is an error when it comes."""
+    columns = [Column(it.type, NOWHERE, at, it.name, it.is_time) for at, it in enumerate(relation.fields)]
+    items = [_as(it, wanted) for it, wanted in zip(columns, fields, strict=True)]
+    made = tuple(replace(it, is_time=given.is_time) for it, given in _pairs(fields, relation.fields))
+    if items == columns:
+        return replace(relation, fields=made)
+    return Calc(made, names.give("calc"), relation, None, tuple(items))
+
+
+def _as(node: Typed, wanted: Field) -> Typed:
+    kind = wanted.type
+    is_shorter = kind.kind in TEXTS and node.type.kind in TEXTS and node.type.size > kind.size
+    found = node if is_shorter else cast(node, kind) or node
+    if is_shorter or (node.type.nullable and not kind.nullable):
+        return Called(kind, NOWHERE, Fit(kind, wanted.name), (found,))
+    return found
+
+
+class Fit:
+    """Checks a value that is stored in a column."""
+
+    def __init__(self, kind: SqlType, name: str) -> None:
+        self._kind = kind
+        self._name = name
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value.
+
+        Raises:
+            ValueError: if it is NULL, or longer than the column.
+        """
+        if value is not None and self._kind.kind not in TEXTS:
+            return value
+        return fitted(value, self._kind, f"column {self._name!r}")
+
+
+def check_columns(statement: tree.Insert, relation: Relation, fields: tuple[Field, ...]) -> tuple[str, Span]:
+    """Return why the rows of an INSERT don't fit a table, and where; an empty text if they do."""
+    span, name = statement.query.span, statement.table.text
+    if len(relation.fields) != len(fields):
+        given = f"{plural(len(relation.fields), 'column')} for {plural(len(fields), 'column')} of {name!r}"
+        return given, span
+    for it, wanted in _pairs(relation.fields, fields):
+        if not fits(it.type, wanted.type):
+            return (
+                f"column {wanted.name!r} of {name!r} is {wanted.type.name}, the query's {it.type.name}; CAST it",
+                span,
+            )
+    return "", span
+
+
+def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: Names) -> Table:
+    """Return a stream as a table.
+
+    Raises:
+        SqlError: if the schema has faults, or lacks the column of the time.
+    """
+    statements, faults = parse(Source(f"CREATE TABLE t ({schema.text})", schema.name))
+    if faults:
+        raise SqlError(faults)
+    statement = statements[0]
+    if len(statements) != 1 or not isinstance(statement, tree.CreateTable):
+        raise SqlError([Fault("expected columns, as in 'id BIGINT, city STRING'", Span(0, 0), schema)])
+    fields, _, items = _columns(statement, schema)
+    if items is not None or any(isinstance(it, tree.Watermark | tree.PrimaryKey) for it in statement.elements):
+        raise SqlError([Fault("the schema of a stream has plain columns only", Span(0, 0), schema)])
+    if time is not None:
+        known = {it.name: it.type for it in fields}
+        if time not in known:
+            raise SqlError([Fault(f"no column {time!r}{did_you_mean(time, known)}", Span(0, 0), schema)])
+        if known[time].kind not in TIMES:
+            raise SqlError([Fault(f"time={time!r} is {known[time].name}; use TIMESTAMP", Span(0, 0), schema)])
+        fields = tuple(replace(it, is_time=it.name == time) for it in fields)
+    made, operator = door(fields), names.give("row")
+
+    def build() -> Rows:
+        on_time = stream.map(operator, made)
+        return Rows(on_time, None if late is None else late.map(f"{operator}.late", made))
+
+    return Table(fields, build)
+
+
+def created(statement: tree.CreateTable, text: Source, provider: Any, names: Names) -> Table:
+    """Return the table that a statement creates.
+
+    Raises:
+        SqlError: if it has faults.
+    """
+    if wrong := next((it for it in (statement.like, statement.query) if it), None):
+        raise SqlError([Fault("LIKE and AS are not supported", wrong.span, text)])
+    fields, physical, items = _columns(statement, text)
+    mark = next((it for it in statement.elements if isinstance(it, tree.Watermark)), None)
+    bound = None if mark is None else _watermark(mark, fields, text)
+    if mark is not None:
+        fields = tuple(replace(it, is_time=it.name == mark.column.text) for it in fields)
+    options = {key: _expanded(value, node.span, text) for key, value, node in statement.options}
+    url = options.pop("url", None)
+    if url is None:
+        if options or mark or items:
+            cure = "add 'url' = 'kafka://broker/bids' or the like"
+            wrong_ = f"a table with options, a watermark or computed columns has a source; {cure}"
+            raise SqlError([Fault(wrong_, statement.name.span, text)])
+        return Table(fields)
+    place = next((at for at, it in enumerate(fields) if it.is_time), None)
+
+    def build() -> Rows:
+        stream = provider.new_stream().source(names.own("source"), connect(url, **options))
+        rows = stream.map(names.give("row"), door(physical))
+        if items is not None:
+            rows = rows.filter_map_many(names.give("calc"), chain(None, items, len(physical), text))
+        if place is None:
+            return Rows(rows)
+        timed = rows.event_time(names.give("watermark"), _time_at(place), out_of_orderness=bound)
+        return Rows(timed, timed.late)
+
+    def placed() -> Rows:
+        with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
+            return build()
+
+    return Table(fields, placed, lambda: connect(url, **options))
+
+
+def _time_at(place: int) -> Callable[[Any], Any]:
+    return lambda message: message.value[place]
+
+
+def _columns(
+    statement: tree.CreateTable, text: Source
+) -> tuple[tuple[Field, ...], tuple[Field, ...], list[Typed] | None]:
+    """Return the columns of a table, those that its rows bring, and all as calculations if some are computed."""
+    physical = tuple(Field(it.name.text, it.type) for it in statement.elements if isinstance(it, tree.ColumnDef))
+    scope = Scope(physical, text)
+    fields: list[Field] = []
+    items: list[Typed] = []
+    for it in statement.elements:
+        if isinstance(it, tree.PrimaryKey):
+            raise scope.fault("PRIMARY KEY is not supported: rows are added, none is replaced", it.span)
+        if isinstance(it, tree.Watermark):
+            continue
+        if any(known.name == it.name.text for known in fields):
+            raise scope.fault(f"two columns are called {it.name.text!r}", it.name.span)
+        if isinstance(it, tree.Computed):
+            items.append(ExpressionBinder(scope).bind(it.expression))
+        elif it.metadata is not None:
+            raise scope.fault("METADATA columns are not supported; read the table in Python", it.span)
+        else:
+            items.append(scope.column(sum(isinstance(known, Column) for known in items), it.span))
+        fields.append(Field(it.name.text, items[-1].type))
+    if not fields:
+        raise scope.fault("a table needs columns", statement.name.span)
+    is_computed = len(items) > len(physical)
+    return tuple(fields), physical, items if is_computed else None
+
+
+def _watermark(mark: tree.Watermark, fields: tuple[Field, ...], text: Source) -> int:
+    """Return how far rows may be out of order, in units of the column."""
+    scope = Scope(fields, text)
+    found = next((it for it in fields if it.name == mark.column.text), None)
+    if found is None:
+        hint = did_you_mean(mark.column.text, [it.name for it in fields])
+        raise scope.fault(f"no column {mark.column.text!r}{hint}", mark.column.span)
+    if found.type.kind not in TIMES:
+        raise scope.fault(f"{found.type.name} is no time; use TIMESTAMP, or compute one", mark.column.span)
+    rule = ExpressionBinder(scope).bind(mark.rule)
+    if isinstance(rule, Column) and rule.name == found.name:
+        return 0
+    if isinstance(rule, Strict) and rule.template == "({0} - {1})":
+        column, span = rule.operands
+        if isinstance(column, Column) and column.name == found.name and isinstance(span, Value):
+            return int(span.value)
+    cure = f"write {found.name}, or {found.name} - INTERVAL '5' SECOND"
+    raise scope.fault(f"a watermark follows its column at a constant distance; {cure}", mark.rule.span)
+
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+
+
+def _expanded(value: str, span: Span, text: Source) -> str:
+    """Return a value with `${NAME}` and `${NAME:-default}` replaced from the environment, once."""
+
+    def found(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        given: str | None = os.environ.get(name, default)
+        if given is None:
+            cure = f"set it, or write ${{{name}:-default}}"
+            raise SqlError([Fault(f"the environment variable {name} is not set; {cure}", span, text)])
+        return given
+
+    return _VARIABLE.sub(found, value)
