@@ -73,11 +73,12 @@ class Sql:
     Args:
         provider: the dataflow.
         name: the beginning of the names of its operators.
+        at_end: calls a function when the rest of the dataflow is complete.
     """
 
-    def __init__(self, provider: Any, name: str) -> None:
+    def __init__(self, provider: Any, name: str, at_end: Callable[[Callable[[], None]], object]) -> None:
         check_name("sql", "name", name)
-        self._catalog = Catalog(provider, name)
+        self._catalog = Catalog(provider, name, at_end)
         self._name = name
 
     def table(self, name: str, stream: Any, schema: Any, *, time: str | None = None, late: Any = None) -> None:

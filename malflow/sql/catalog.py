@@ -30,10 +30,12 @@ class Catalog:
     Args:
         provider: the dataflow.
         name: the beginning of the names of its operators.
+        at_end: calls a function when the rest of the dataflow is complete.
     """
 
-    def __init__(self, provider: Any, name: str) -> None:
+    def __init__(self, provider: Any, name: str, at_end: Callable[[Callable[[], None]], object]) -> None:
         self._provider = provider
+        self._at_end = at_end
         self._names = Names((name,))
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
@@ -135,8 +137,12 @@ class Catalog:
             relation = self._in_place(relation, statement, table.fields, text)
         wrong, span = check_columns(statement, relation, table.fields)
         if not wrong:
+            is_first = not table.inserted
             wrong, span = table.insert(relation, lambda it: self._build(it, text), names), statement.table.span
             wrong = wrong and f"{name!r} {wrong}"
+            if is_first and table.is_written:
+                place = f"{text.name}:{text.position(statement.span.start)[0]}"
+                self._at_end(lambda: table.write(names, place))
         if wrong:
             raise SqlError([Fault(wrong, span, text)])
 
@@ -158,9 +164,12 @@ class Catalog:
         items: list[Typed] = []
         made: list[Field] = []
         for wanted in fields:
-            at = places.get(wanted.name)
-            given = wanted if at is None else relation.fields[at]
-            null = Value(wanted.type, statement.span, None)
-            items.append(null if at is None else Column(given.type, statement.span, at, given.name, given.is_time))
-            made.append(replace(given, is_time=given.is_time and at is not None))
+            place = places.get(wanted.name)
+            if place is None:
+                items.append(Value(wanted.type, statement.span, None))
+                made.append(replace(wanted, is_time=False))
+                continue
+            given = relation.fields[place]
+            items.append(Column(given.type, statement.span, place, given.name, given.is_time))
+            made.append(given)
         return Calc(tuple(made), self.names(statement.table.text).give("calc"), relation, None, tuple(items))

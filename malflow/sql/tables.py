@@ -65,25 +65,36 @@ class Table:
         on_time, late = [it.on_time for it in self.inserted], [it.late for it in self.inserted if it.late is not None]
         return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether its rows are written to a connection."""
+        return self._connection is not None
+
     def insert(self, relation: Relation, build: Callable[[Relation], Rows], names: Names) -> str:
-        """Add rows to the table, or write them to its connection; return why that can't be, or an empty text."""
+        """Add rows to the table; return why that can't be, or an empty text."""
         rows = conformed(relation, self.fields, names)
-        if self._connection is not None:
-            self._write(build(rows), self._connection(), names)
-            return ""
-        if self._build is not None:
+        if self._build is not None and self._connection is None:
             return "is a stream of Python: it can't be written to"
-        if self._rows is not None:
-            return "has been read: write INSERT INTO before the queries that read the table"
-        times = (it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields))
-        self.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
+        if self._connection is None:
+            if self._rows is not None:
+                return "has been read: write INSERT INTO before the queries that read the table"
+            times = (
+                it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields)
+            )
+            self.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
         self.inserted.append(build(rows))
         return ""
 
-    def _write(self, rows: Rows, connection: Connection, names: Names) -> None:
-        stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
-        value = exit_of(self.fields, dict, as_json=connection.connector in _OF_JSON)
-        stream.map(names.give("value"), value).sink(names.own("sink"), connection)
+    def write(self, names: Names, place: str) -> None:
+        """Write all rows that were inserted to the connection of the table."""
+        rows = self._united()
+        if rows is None or self._connection is None:
+            return
+        with written_at(place):
+            connection = self._connection()
+            stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
+            value = exit_of(self.fields, dict, as_json=connection.connector in _OF_JSON)
+            stream.map(names.give("value"), value).sink(names.own("sink"), connection)
 
 
 _OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})

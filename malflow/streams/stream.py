@@ -103,7 +103,7 @@ class StreamProvider:
         """
         from malflow.sql.api import Sql  # noqa: PLC0415 - programs without SQL don't load it
 
-        return Sql(self, name)
+        return Sql(self, name, self._graph.last.append)
 
     def on_dead_letters(
         self,
