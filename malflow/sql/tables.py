@@ -63,7 +63,8 @@ class Table:
         if not self.inserted:
             return None
         on_time, late = [it.on_time for it in self.inserted], [it.late for it in self.inserted if it.late is not None]
-        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None)
+        is_mixed = len(late) > 1 or any(it.is_mixed for it in self.inserted)
+        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None, is_mixed)
 
     @property
     def is_written(self) -> bool:

@@ -41,6 +41,7 @@ class Dividing:
         lambda s: s.map("op", lambda v: 1 / v),
         lambda s: s.filter("op", lambda v: 1 / v),
         lambda s: s.filter_map("op", lambda v: 1 / v),
+        lambda s: s.filter_map_many("op", lambda values: [1 / v for v in values]),
         lambda s: s.map("list", lambda v: (1 / v for _ in [v])).flatten("op"),
         lambda s: s.inspect("op", lambda m, ctx: 1 / m.value),
         lambda s: s.stateless_op("op", Dividing()),

@@ -62,6 +62,37 @@ def test_filter_map_drops_none(any_parallelism: Any) -> None:
     assert kept == list(range(0, 84, 2))
 
 
+def test_filter_map_many_drops_none(any_parallelism: Any) -> None:
+    def small(values: Any) -> list[Any]:
+        return [2 * value if value < 42 else None for value in values]
+
+    assert values_of(any_parallelism, range(100), lambda s: s.filter_map_many("f", small)) == list(range(0, 84, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda values: values[:-1], r"must return a value for each; it returned 0 values for 1"),
+        (lambda values: (value for value in values), r"must return a list with a value for each"),
+        (
+            lambda values: [1 // value for value in values],
+            r"failed at key NoKey, value 0, timestamp 0: ZeroDivisionError",
+        ),
+    ],
+)
+def test_filter_map_many_names_what_is_wrong(runtime: Any, function: Any, words: str) -> None:
+    with pytest.raises(OperatorError, match=rf"operator 'f' .*{words}"):
+        values_of(runtime, [0], lambda s: s.filter_map_many("f", function))
+
+
+def test_filter_map_many_skips_the_records_at_which_it_fails(runtime: Any) -> None:
+    def inverse(values: Any) -> list[Any]:
+        return [10 // value for value in values]
+
+    found = values_of(runtime, [1, 0, 2, 0, 0, 5], lambda s: s.filter_map_many("f", inverse, on_error="skip"))
+    assert found == [10, 5, 2]
+
+
 def test_filter_map_parses(any_parallelism: Any) -> None:
     words = ["0", "one", "2", "3", "four"]
     assert values_of(

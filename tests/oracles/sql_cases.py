@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from malflow import SingleThreadRuntime
 from malflow.errors import GraphError
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
-from malflow.testing import ScriptedSource, Timed
+from malflow.testing import PAUSE, ScriptedSource
 
 __all__ = ["CASES", "Answer", "answer_of_flink", "answer_of_malflow"]
 
@@ -29,24 +29,28 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def answer_of_malflow(case: dict[str, Any]) -> Answer:
+def answer_of_malflow(case: dict[str, Any], workers: int = 1) -> Answer:
     """Return what malflow answers to a case."""
     results = VecSink[Any, Any, Any]()
     types: list[str] = []
 
     def build(provider: Any) -> None:
         sql = provider.sql("case")
+        items = [part for it in case.get("input", ()) for part in (it, PAUSE)]
+        source = StatefulSource(ScriptedSource(items))
+        stream = provider.new_stream().source("input", source) if case.get("tables") else None
         for name, table in case.get("tables", {}).items():
-            rows = [it["row"][1:] for it in case["input"] if it["table"] == name]
-            source = StatefulSource(ScriptedSource([Timed(tuple(it), 0) for it in _values(rows, table["schema"])]))
-            sql.table(name, provider.new_stream().source(name, source), table["schema"])
+            on_time, late = _table_of(stream, name, table)
+            sql.table(name, on_time, table["schema"], time=table.get("time"), late=late)
+        for statement in case.get("setup", ()):
+            sql.run(statement)
         query = sql.query("query", case["sql"])
         types[:] = [f"{it.type}{'' if it.nullable else ' NOT NULL'}" for it in query.columns]
         query.rows(tuple).sink("results", results)
 
     when = "plan"
     try:
-        runtime = SingleThreadRuntime(build)
+        runtime = SingleThreadRuntime(build, parallelism=workers, debug=workers == 1)
         when = "run"
         runtime.execute()
     except GraphError:
@@ -56,6 +60,37 @@ def answer_of_malflow(case: dict[str, Any]) -> Answer:
             raise
         return {"error": "run"}
     return {"types": types, "rows": sorted((_row(it, types) for it in results.values), key=repr)}
+
+
+def _table_of(stream: Any, name: str, table: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the rows of a table, and its late ones: None if it has no time attribute."""
+    kinds = [it[1] for it in _COLUMN.findall(table["schema"])]
+    names = [it[0] for it in _COLUMN.findall(table["schema"])]
+
+    def row(item: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(_given(value, kind) for value, kind in zip(item["row"][1:], kinds, strict=True))
+
+    own = stream.filter(f"{name} items", lambda it: it["table"] == name)
+    if "time" not in table:
+        return own.map(f"{name} rows", row), None
+    at = names.index(table["time"]) + 1
+
+    def millis(text: str) -> int:
+        return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
+
+    def watermark(message: Any, _epoch: Any) -> int | None:
+        return millis(message.value["watermark"]) if "watermark" in message.value else None
+
+    stamped = own.assign_timestamps(
+        f"{name} times",
+        lambda msg: millis(msg.value["watermark"] if "watermark" in msg.value else msg.value["row"][at]),
+    )
+    on_time, late = stamped.generate_epochs(f"{name} watermarks", watermark)
+    parts = []
+    for which, it in (("", on_time), (" late", late)):
+        rows = it.filter(f"{name} without watermarks{which}", lambda item: "row" in item)
+        parts.append(rows.map(f"{name} rows{which}", row))
+    return parts[0], parts[1]
 
 
 def answer_of_flink(case: dict[str, Any]) -> Answer:
@@ -73,12 +108,6 @@ def _row(values: Sequence[Any], types: Sequence[str]) -> list[Any]:
 
 
 _COLUMN = re.compile(r"\s*(\w+) ((?:[^,<(]|\([^)]*\)|<.*?>(?!>))+)(?:,|$)")
-
-
-def _values(rows: list[list[Any]], schema: str) -> list[tuple[Any, ...]]:
-    """Return rows with the values that JSON can't hold: maps, infinite floats, NaN."""
-    kinds = [it[1] for it in _COLUMN.findall(schema)]
-    return [tuple(_given(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in rows]
 
 
 def _given(value: Any, kind: str) -> Any:

@@ -54,6 +54,28 @@ def test_each_session_has_exactly_its_records(
     assert Counter(map(repr, messages)) == expected(items, bound, gap)
 
 
+@given(items=streams, gap=gaps, workers=st.integers(1, 3))
+def test_sessions_that_touch_are_those_of_a_longer_gap_that_end_earlier(
+    items: list[Item], gap: int, workers: int
+) -> None:
+    """Without late records: then a session that closes a unit later has the same records."""
+    ordered = sorted((it for it in items if it is not PAUSE), key=lambda it: it[1])
+
+    def found(windows: Any, shift: int) -> Counter[str]:
+        flow = lambda keyed: keyed.window(windows).aggregate("sessions", collected())  # noqa: E731
+        results = results_of(ordered, 60, flow, parallelism=workers)
+        return Counter(repr((it.key, it.value.start, it.value.end - shift, it.value.value)) for it in results)
+
+    assert found(session(gap, touch=True), 0) == found(session(gap + 1), 1)
+
+
+def test_sessions_that_touch_close_as_if_they_did_not() -> None:
+    """The record exactly the gap later comes after its session has closed, at its last instant."""
+    items: list[Item] = [("a", 0, 1.0), ("b", 9, 1.0), ("a", 10, 1.0)]
+    results = results_of(items, 0, lambda keyed: keyed.window(session(10, touch=True)).aggregate("it", collected()))
+    assert [(it.value.start, it.value.end) for it in results if it.key == "a"] == [(0, 10), (10, 20)]
+
+
 @given(items=streams, bound=bounds, gap=gaps)
 def test_sessions_are_maximal(items: list[Item], bound: int, gap: int) -> None:
     """No two sessions of a key are closer than the gap, and no two neighbours in one are farther apart."""

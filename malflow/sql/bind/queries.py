@@ -334,8 +334,7 @@ class QueryBinder(SourceBinder):
         shift = len(items) - len(operands)
         placed = [replace(it, operands=tuple(_moved(one, shift) for one in it.operands)) for it in placed]
         calc = Calc(fields, self._names.give("calc"), source, where, items)
-        result = spec if spec.kind == "COUNTING" else WindowSpec("TUMBLE", 1)
-        made = window_fields(kind.as_nullable(False), result, is_time=True)
+        made = window_fields(kind.as_nullable(False), WindowSpec("TUMBLE", 1), is_time=True)
         made += [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
         made += [Field(f"result{at}", it.type) for at, it in enumerate(placed)]
         name = self._names.give("window")

@@ -19,8 +19,8 @@ class WindowSpec:
     """How rows are cut into windows; spans are in units of the time attribute.
 
     Attributes:
-        kind: TUMBLE, HOP, CUMULATE, SESSION or COUNTING.
-        size: the span of a window, the gap of sessions, or the number of rows.
+        kind: TUMBLE, HOP or SESSION.
+        size: the span of a window, or the gap of sessions.
         step: the span between the starts of two windows.
         offset: the start of a window, from 1970.
     """

@@ -144,7 +144,7 @@ class SourceBinder:
             names = [it.name for it in relation.fields]
             raise self._fault(f"no column {time.text!r}{did_you_mean(time.text, names)}", time.span)
         field_ = relation.fields[at]
-        if not field_.is_time and ref.name.text != "COUNTING":
+        if not field_.is_time:
             times = [it.name for it in relation.fields if it.is_time]
             cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
             raise self._fault(f"{time.text!r} is no time attribute; {cure}", time.span)

@@ -18,7 +18,6 @@ WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET?"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET?"),
-    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET?"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
 """The arguments of each function, in their order; those with a mark may be left out."""
@@ -40,11 +39,9 @@ def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument,
         raise _fault(f"{ref.name} needs the column of its time, as in DESCRIPTOR(ts)", ref.span, source)
     spans = {key: _span(key, node, source) for key, node in given.items()}
     size = spans.get("SIZE") or spans.get("GAP")
-    step = spans.get("SLIDE") or spans.get("STEP")
+    step = spans.get("SLIDE")
     if size is None:
         raise _fault(f"{ref.name} needs a size", ref.span, source)
-    if ref.name.text == "CUMULATE" and step and size[0] % step[0]:
-        raise _fault("the size of CUMULATE must be a multiple of its step", size[1], source)
     nothing = (0, ref.span)
     return table, time.columns[0], [size, step or nothing, spans.get("OFFSET") or nothing]
 

@@ -22,7 +22,7 @@ from malflow.sql.bind.relations import (
 from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain
-from malflow.sql.text import Source
+from malflow.sql.text import NOWHERE, Fault, Source, SqlError
 from malflow.windows import Windows, session, sliding, tumbling
 
 __all__ = ["Rows", "StreamBuilder"]
@@ -34,10 +34,12 @@ class Rows(NamedTuple):
     Attributes:
         on_time: the rows ahead of the watermark.
         late: the rows at or behind it; None if there can be none.
+        is_mixed: whether the late rows are those of several watermarks.
     """
 
     on_time: Any
     late: Any = None
+    is_mixed: bool = False
 
 
 class StreamBuilder:
@@ -85,7 +87,8 @@ class StreamBuilder:
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""
-        return Rows(build(rows.on_time, ""), None if rows.late is None else build(rows.late, ".late"))
+        late = None if rows.late is None else build(rows.late, ".late")
+        return Rows(build(rows.on_time, ""), late, rows.is_mixed)
 
     def _nothing(self, relation: Scan) -> Rows:
         """Return the rows of a table that nothing fills: none."""
@@ -104,7 +107,7 @@ class StreamBuilder:
     def _union(self, relation: Union) -> Rows:
         parts = [self.rows(it) for it in relation.inputs]
         on_time, late = [it.on_time for it in parts], [it.late for it in parts if it.late is not None]
-        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None)
+        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None, len(late) > 1)
 
     def _windowed(self, relation: Windowed) -> Rows:
         made = _with_windows(relation.time, relation.spec)
@@ -112,6 +115,9 @@ class StreamBuilder:
         return self._each(source, lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
     def _keyed(self, rows: Rows, name: str, key_of: Callable[[Any], Any]) -> Rows:
+        if rows.is_mixed:
+            wrong = f"{name!r} reads a UNION ALL of several watermarks, which windows and joins don't support"
+            raise SqlError([Fault(wrong, NOWHERE, self._text)])
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
     def _aggregated(self, relation: Group | Top, aggregator: Any) -> Any:
@@ -180,7 +186,7 @@ def _windows(spec: WindowSpec) -> Windows:
 
 def _overlap(spec: WindowSpec) -> bool:
     """Whether a row is in several windows."""
-    return spec.kind == "CUMULATE" or (spec.kind == "HOP" and spec.step < spec.size)
+    return spec.kind == "HOP" and spec.step < spec.size
 
 
 def _key_of(count: int) -> Callable[[Any], Any]:
