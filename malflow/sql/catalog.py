@@ -116,7 +116,7 @@ class Catalog:
         known = self._functions if isinstance(statement, tree.CreateFunction) else {**self._tables, **self._views}
         if name in known:
             if not statement.if_not_exists:
-                raise SqlError([Fault(f"there is a {name!r} already", statement.name.span, text)])
+                raise SqlError([Fault(f"{name!r} exists already", statement.name.span, text)])
         elif isinstance(statement, tree.CreateTable):
             self._tables[name] = created(statement, text, self._provider, names)
         elif isinstance(statement, tree.CreateFunction):

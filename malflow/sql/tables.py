@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of, fitted
 from malflow.sql.build.streams import Rows
 from malflow.sql.casts import cast
-from malflow.sql.parser.statements import parse
+from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError
 from malflow.sql.typed import Called, Column, Strict, Typed, Value
@@ -152,7 +152,7 @@ def check_columns(statement: tree.Insert, relation: Relation, fields: tuple[Fiel
     for it, wanted in _pairs(relation.fields, fields):
         if not fits(it.type, wanted.type):
             return (
-                f"column {wanted.name!r} of {name!r} is {wanted.type.name}, the query's {it.type.name}; CAST it",
+                f"column {wanted.name!r} of {name!r} is {wanted.type.name}, not {it.type.name}; CAST it",
                 span,
             )
     return "", span
@@ -164,14 +164,9 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
     Raises:
         SqlError: if the schema has faults, or lacks the column of the time.
     """
-    statements, faults = parse(Source(f"CREATE TABLE t ({schema.text})", schema.name))
-    if faults:
-        raise SqlError(faults)
-    statement = statements[0]
-    if len(statements) != 1 or not isinstance(statement, tree.CreateTable):
-        raise SqlError([Fault("expected columns, as in 'id BIGINT, city STRING'", Span(0, 0), schema)])
-    fields, _, items = _columns(statement, schema)
-    if items is not None or any(isinstance(it, tree.Watermark | tree.PrimaryKey) for it in statement.elements):
+    elements = parse_columns(schema)
+    fields, _, items = _columns(elements, schema)
+    if items is not None or any(isinstance(it, tree.Watermark | tree.PrimaryKey) for it in elements):
         raise SqlError([Fault("the schema of a stream has plain columns only", Span(0, 0), schema)])
     if time is not None:
         known = {it.name: it.type for it in fields}
@@ -197,7 +192,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
     """
     if wrong := next((it for it in (statement.like, statement.query) if it), None):
         raise SqlError([Fault("LIKE and AS are not supported", wrong.span, text)])
-    fields, physical, items = _columns(statement, text)
+    fields, physical, items = _columns(statement.elements, text)
     mark = next((it for it in statement.elements if isinstance(it, tree.Watermark)), None)
     bound = None if mark is None else _watermark(mark, fields, text)
     if mark is not None:
@@ -234,14 +229,14 @@ def _time_at(place: int) -> Callable[[Any], Any]:
 
 
 def _columns(
-    statement: tree.CreateTable, text: Source
+    elements: Sequence[tree.ColumnDef | tree.Computed | tree.Watermark | tree.PrimaryKey], text: Source
 ) -> tuple[tuple[Field, ...], tuple[Field, ...], list[Typed] | None]:
     """Return the columns of a table, those that its rows bring, and all as calculations if some are computed."""
-    physical = tuple(Field(it.name.text, it.type) for it in statement.elements if isinstance(it, tree.ColumnDef))
+    physical = tuple(Field(it.name.text, it.type) for it in elements if isinstance(it, tree.ColumnDef))
     scope = Scope(physical, text)
     fields: list[Field] = []
     items: list[Typed] = []
-    for it in statement.elements:
+    for it in elements:
         if isinstance(it, tree.PrimaryKey):
             raise scope.fault("PRIMARY KEY is not supported: rows are added, none is replaced", it.span)
         if isinstance(it, tree.Watermark):
@@ -256,7 +251,7 @@ def _columns(
             items.append(scope.column(sum(isinstance(known, Column) for known in items), it.span))
         fields.append(Field(it.name.text, items[-1].type))
     if not fields:
-        raise scope.fault("a table needs columns", statement.name.span)
+        raise scope.fault("a table needs columns", Span(0, 0))
     is_computed = len(items) > len(physical)
     return tuple(fields), physical, items if is_computed else None
 

@@ -13,7 +13,7 @@ from malflow.sql.syntax.queries import Statement
 from malflow.sql.text import Fault, Source, SqlError
 from malflow.words import did_you_mean
 
-__all__ = ["parse"]
+__all__ = ["parse", "parse_columns"]
 
 _BEGINNINGS = ("SELECT", "INSERT INTO", "CREATE", "EXECUTE STATEMENT SET", "EXPLAIN", "SET", "DESCRIBE", "SHOW", "DROP")
 
@@ -57,6 +57,18 @@ def parse(source: Source) -> tuple[list[Statement], list[Fault]]:
     return _StatementReader(source).script()
 
 
+Elements = tuple[tree.ColumnDef | tree.Computed | tree.Watermark | tree.PrimaryKey, ...]
+
+
+def parse_columns(source: Source) -> Elements:
+    """Return the columns of a text such as `id BIGINT, city STRING`.
+
+    Raises:
+        SqlError: if it has a fault.
+    """
+    return _StatementReader(source).columns()
+
+
 class _StatementReader(QueryReader):
     """Reads statements."""
 
@@ -76,6 +88,13 @@ class _StatementReader(QueryReader):
                 self._depth = 0
                 self.skip_statement()
         return found, faults
+
+    def columns(self) -> Elements:
+        """Read columns up to the end of the text."""
+        found = self.listed(self._element)
+        if self.token.kind != "end":
+            raise self.fault("expected , or the end")
+        return found
 
     def _statement(self) -> Statement:
         start = self.token

@@ -1,0 +1,92 @@
+"""A file of SQL is a flow: of the command line, on each runtime, with state that outlives a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from malflow import MultiProcessRuntime, SingleThreadRuntime
+from malflow.sql.api import sql_flow
+from tests.cli.conftest import Malflow
+
+TEXT = """
+CREATE TABLE bids (auction BIGINT, price DECIMAL(10, 2), channel STRING, ts TIMESTAMP(3),
+  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH ('url' = '{folder}/bids.jsonl');
+CREATE TABLE dear (auction BIGINT, price DECIMAL(10, 2), channel STRING, ts TIMESTAMP(3));
+CREATE TABLE totals (since TIMESTAMP(3), channel STRING, n BIGINT, total DECIMAL(12, 2))
+  WITH ('url' = '{folder}/totals.jsonl');
+INSERT INTO dear SELECT * FROM bids WHERE price >= 10;
+INSERT INTO totals SELECT window_start, channel, COUNT(*), CAST(SUM(price) AS DECIMAL(12, 2))
+  FROM TABLE(TUMBLE(TABLE dear, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, channel;
+"""
+
+
+CHANNELS = ("web", "app", None)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A file of SQL, and bids to read."""
+    bids = [
+        {"auction": at, "price": at % 20 + 0.5, "channel": CHANNELS[at % 3], "ts": f"2026-03-01 00:{at:02}:30"}
+        for at in range(60)
+    ]
+    (tmp_path / "bids.jsonl").write_text("".join(f"{json.dumps(it)}\n" for it in bids))
+    file = tmp_path / "shop.sql"
+    file.write_text(TEXT.format(folder=tmp_path))
+    return file
+
+
+def totals(shop: Path) -> list[tuple[Any, ...]]:
+    """Return what the file has written."""
+    lines = (shop.parent / "totals.jsonl").read_text().splitlines()
+    return sorted((tuple(json.loads(line).values()) for line in lines), key=repr)
+
+
+EXPECTED = sorted(
+    [(f"2026-03-01 00:{at:02}:00.000", CHANNELS[at % 3], 1, at % 20 + 0.5) for at in range(60) if at % 20 >= 10],
+    key=repr,
+)
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [SingleThreadRuntime, lambda build: MultiProcessRuntime(build, parallelism=2)],
+    ids=["thread", "processes"],
+)
+def test_a_file_runs_on_each_host(shop: Path, runtime: Any) -> None:
+    runtime(sql_flow(shop)).execute()
+    assert totals(shop) == EXPECTED
+
+
+def test_a_file_is_run_by_the_command_line(shop: Path, malflow: Malflow) -> None:
+    """With kept state the last window stays open, for more rows of a later run."""
+    ended = malflow("run", str(shop), "--persistence", str(shop.parent / "state"))
+    assert ended.code == 0, ended.err
+    assert totals(shop) == EXPECTED[:-1]
+    again = malflow("run", str(shop), "--persistence", str(shop.parent / "state"))
+    assert again.code == 0, again.err
+    assert totals(shop) == EXPECTED[:-1]
+
+
+def test_a_file_is_checked_and_drawn(shop: Path, malflow: Malflow) -> None:
+    assert malflow("check", shop).code == 0
+    drawn = malflow("graph", shop).out
+    assert "shop.totals.window" in drawn
+    assert "shop.sql:" in drawn
+
+
+def test_the_faults_of_a_file_are_told_with_their_lines(shop: Path, malflow: Malflow) -> None:
+    shop.write_text(shop.read_text().replace("SELECT * FROM bids", "SELECT auctoin FROM bids"))
+    ended = malflow("check", str(shop))
+    assert ended.code != 0
+    assert "shop.sql:7:25: no column 'auctoin'; did you mean 'auction'?" in ended.out + ended.err
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path, malflow: Malflow) -> None:
+    (tmp_path / "shop.sql").write_text("SELECT 1", encoding="utf-16")
+    ended = malflow("check", str(tmp_path / "shop.sql"))
+    assert "shop.sql is not UTF-8" in ended.out + ended.err

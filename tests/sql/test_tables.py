@@ -1,0 +1,244 @@
+"""Tables, INSERTs and functions of Python: what a text of SQL can say of them, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from malflow import GraphError, OperatorError, SingleThreadRuntime
+from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
+from malflow.sql.text import SqlError
+
+
+def rows_of(text: str, values: Any = (), schema: Any = "id BIGINT, city STRING", **parameters: Any) -> list[Any]:
+    """Return the rows of a query over a table `t` of some values."""
+    sink = VecSink[Any, Any, Any]()
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        sql.table("t", provider.new_stream().source("values", SingleIteratorSource(values)), schema)
+        sql.query("q", text, **parameters).rows().sink("out", sink)
+
+    SingleThreadRuntime(build).execute()
+    return sink.values
+
+
+def faults_of(text: str) -> list[str]:
+    """Return the faults of statements, each as its place and message."""
+    with pytest.raises(SqlError) as caught:
+        SingleThreadRuntime(lambda provider: provider.sql("s").run(text)).execute()
+    return [str(it).partition("\n")[0].removeprefix("SQL:") for it in caught.value.faults]
+
+
+class Named(NamedTuple):
+    id: int
+    city: str | None
+
+
+@dataclass
+class Plain:
+    id: int
+    city: str | None
+
+
+@pytest.mark.parametrize("schema", ["id BIGINT NOT NULL, city STRING", Named, Plain])
+@pytest.mark.parametrize("value", [{"city": "Ulm", "id": 1, "more": 2}, (1, "Ulm"), Named(1, "Ulm"), Plain(1, "Ulm")])
+def test_values_of_each_kind_are_rows(schema: Any, value: Any) -> None:
+    assert rows_of("SELECT id, city FROM t", [value], schema) == [{"id": 1, "city": "Ulm"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "inner"),
+    [
+        ("TINYINT", -128, -128),
+        ("DECIMAL(4, 1)", "1.5", Decimal("1.5")),
+        ("DECIMAL(4, 1)", 2, Decimal("2.0")),
+        ("DOUBLE", 1, 1.0),
+        ("TIMESTAMP(3)", "2026-03-01 12:00:00.5", datetime(2026, 3, 1, 12, 0, 0, 500_000)),
+        ("TIMESTAMP(6)", datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+        ("TIMESTAMP_LTZ(0)", datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)),
+        ("CHAR(3)", "ab", "ab "),
+        ("ARRAY<INT>", [1, None], [1, None]),
+        ("MAP<STRING, INT>", {"a": 1}, {"a": 1}),
+        ("ROW<x INT, y STRING>", {"y": "b", "x": 1}, {"x": 1, "y": "b"}),
+        ("STRING", None, None),
+    ],
+)
+def test_a_value_goes_through_its_type(kind: str, value: Any, inner: Any) -> None:
+    (found,) = rows_of("SELECT v FROM t", [{"v": value}], f"v {kind}")
+    assert (found, type(found["v"])) == ({"v": inner}, type(inner))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        ("TINYINT", 128, "column 'v': 128 does not fit into TINYINT"),
+        ("INT", "7", "column 'v': '7' is no INT"),
+        ("INT", True, "column 'v': True is no INT"),
+        ("DOUBLE", "1.0", "column 'v': '1.0' is no DOUBLE"),
+        ("DECIMAL(3, 1)", "1.25", "column 'v': 1.25 has more digits behind the point than DECIMAL"),
+        ("DECIMAL(3, 1)", 100, "column 'v': 100 does not fit into DECIMAL"),
+        ("VARCHAR(2)", "abc", "column 'v': 'abc' is longer than VARCHAR"),
+        ("TIMESTAMP(3)", datetime(2026, 3, 1, tzinfo=UTC), "column 'v': .* has a zone, and TIMESTAMP"),
+        ("TIMESTAMP(3)", datetime(2026, 3, 1, 0, 0, 0, 1), "column 'v': .* is finer than TIMESTAMP"),
+        ("TIMESTAMP(3)", "yesterday", "column 'v': 'yesterday' is no TIMESTAMP"),
+        ("INT NOT NULL", None, "column 'v': NULL in a column of INT NOT NULL"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_its_column(kind: str, value: Any, words: str) -> None:
+    with pytest.raises(OperatorError, match=rf"operator 's\.t\.row' failed .*{words}"):
+        rows_of("SELECT v FROM t", [{"v": value}], f"v {kind}")
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(OperatorError, match=r"ValueError: column 'city' is missing in \{'id': 1\}"):
+        rows_of("SELECT id FROM t", [{"id": 1}])
+
+
+def test_a_failing_part_is_named_with_its_place() -> None:
+    with pytest.raises(OperatorError, match=r"operator 's\.q\.calc' .*division by zero in '10 / id' \(q:1:12\)"):
+        rows_of("SELECT 1 + 10 / id FROM t", [(1, "a"), (0, "b")])
+
+
+def test_parameters_are_values_and_never_text() -> None:
+    found = rows_of("SELECT id FROM t WHERE city = :city", [(1, "x' OR 'a' = 'a"), (2, "b")], city="x' OR 'a' = 'a")
+    assert found == [{"id": 1}]
+
+
+def test_a_parameter_without_a_value_is_a_fault() -> None:
+    with pytest.raises(SqlError, match=r"no value for the parameter :flor; did you mean 'floor'\?"):
+        rows_of("SELECT id FROM t WHERE id > :flor", floor=1)
+
+
+def test_a_function_of_python_gets_values_and_is_not_called_with_null() -> None:
+    calls: list[Any] = []
+
+    def later(moment: datetime, hours: int) -> datetime:
+        calls.append(moment)
+        return moment.replace(hour=hours)
+
+    sink = VecSink[Any, Any, Any]()
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        values = [("2026-03-01 12:00:00",), (None,)]
+        sql.table("t", provider.new_stream().source("values", SingleIteratorSource(values)), "ts TIMESTAMP(3)")
+        sql.function(later)
+        sql.query("q", "SELECT later(ts, 3) AS x FROM t").rows().sink("out", sink)
+
+    SingleThreadRuntime(build).execute()
+    assert sink.values == [{"x": datetime(2026, 3, 1, 3)}, {"x": None}]
+    assert calls == [datetime(2026, 3, 1, 12)]
+
+
+def test_a_function_that_returns_another_type_is_named() -> None:
+    def wrong(number: int) -> str:
+        return number  # type: ignore[return-value]  # on purpose
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        sql.table("t", provider.new_stream().source("values", SingleIteratorSource([(1,)])), "id BIGINT")
+        sql.function(wrong)
+        sql.query("q", "SELECT wrong(id) FROM t").rows().sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"what function 'wrong' returned: 1 is no VARCHAR"):
+        SingleThreadRuntime(build).execute()
+
+
+def test_a_function_without_types_is_refused() -> None:
+    with pytest.raises(
+        GraphError, match=r"parameter 'x' of function '<lambda>' is typing\.Any; types with a column are"
+    ):
+        SingleThreadRuntime(lambda provider: provider.sql("s").function(lambda x: x)).execute()
+
+
+def test_inserts_into_a_table_are_written_by_one_sink(tmp_path: Path) -> None:
+    text = f"""
+        CREATE TABLE a (x INT NOT NULL, y STRING, z DECIMAL(4, 1)) WITH ('url' = '{tmp_path / "a.jsonl"}');
+        INSERT INTO a (y, x) VALUES ('q', 1);
+        EXECUTE STATEMENT SET BEGIN INSERT INTO a VALUES (2, 'w', 1.5); INSERT INTO a SELECT 3, 'e', 2; END
+    """
+    SingleThreadRuntime(lambda provider: provider.sql("s").run(text)).execute()
+    found = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert sorted(found, key=lambda it: it["x"]) == [
+        {"x": 1, "y": "q", "z": None},
+        {"x": 2, "y": "w", "z": 1.5},
+        {"x": 3, "y": "e", "z": 2.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("CAST(NULL AS INT), 'a'", "column 'x': NULL in a column of INT NOT NULL"),
+        ("1, 'abcd'", "column 'y': 'abcd' is longer than VARCHAR"),
+        ("b, 'a'", "3000000000 does not fit into INT"),
+    ],
+)
+def test_an_inserted_row_that_does_not_fit_ends_the_run(value: str, words: str, tmp_path: Path) -> None:
+    text = f"""
+        CREATE TABLE a (x INT NOT NULL, y VARCHAR(3)) WITH ('url' = '{tmp_path / "a.jsonl"}');
+        INSERT INTO a SELECT {value} FROM (VALUES (3000000000)) AS t(b);
+    """
+    with pytest.raises(OperatorError, match=words):
+        SingleThreadRuntime(lambda provider: provider.sql("s").run(text)).execute()
+
+
+def test_the_environment_is_expanded_in_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    text = "CREATE TABLE a (x INT) WITH ('url' = '${FOLDER}/${NAME:-a}.jsonl'); INSERT INTO a VALUES (1)"
+    SingleThreadRuntime(lambda provider: provider.sql("s").run(text)).execute()
+    assert (tmp_path / "a.jsonl").read_text() == '{"x": 1}\n'
+
+
+KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'a.jsonl');"
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("SELEC 1", ["1:1: expected a statement"]),
+        ("SELECT 1", ["1:1: the rows of a query go nowhere; write INSERT INTO"]),
+        (f"{KNOWN} INSERT INTO a SELECT y, z FROM a", ["no column 'y'", "no column 'z'"]),
+        (f"{KNOWN} INSERT INTO b SELECT x FROM a", ["no table 'b'; CREATE TABLE makes one"]),
+        (f"{KNOWN} INSERT INTO a SELECT x FROM a", ["1 column for 2 columns of 'a'"]),
+        (f"{KNOWN} INSERT INTO a SELECT ts, x FROM a", ["column 'x' of 'a' is INT, not TIMESTAMP(3); CAST it"]),
+        (f"{KNOWN} CREATE TABLE a (x INT)", ["'a' exists already"]),
+        (f"{KNOWN} INSERT INTO a SELECT /*+ STATE_TTL('a' = '1d') */ x, ts FROM a", ["the hint STATE_TTL is not"]),
+        (f"{KNOWN} INSERT INTO a SELECT x, ts FROM a /*+ OPTIONS('a' = 'b') */", ["the hint OPTIONS is not"]),
+        (f"{KNOWN} INSERT INTO a SELECT x, MAX(ts) FROM a GROUP BY x", ["GROUP BY without a window is not supported"]),
+        (f"{KNOWN} INSERT INTO a SELECT x, ts FROM a WHERE COUNT(*) > 1", ["COUNT is an aggregate"]),
+        (f"{KNOWN} INSERT INTO a SELECT DISTINCT x, ts FROM a", ["SELECT DISTINCT is not supported"]),
+        (f"{KNOWN} INSERT INTO a SELECT x, ts FROM a ORDER BY x LIMIT 3", ["ORDER BY needs an input that ends"]),
+        (f"{KNOWN} INSERT INTO a SELECT l.x, l.ts FROM a l JOIN a r ON l.x = r.x", ["a join without a bound in time"]),
+        ("CREATE TABLE a (x INT, x INT) WITH ('url' = 'a.jsonl')", ["two columns are called 'x'"]),
+        ("CREATE TABLE a (x INT, WATERMARK FOR x AS x) WITH ('url' = 'a.jsonl')", ["INT is no time; use TIMESTAMP"]),
+        (
+            "CREATE TABLE a (ts TIMESTAMP(3), WATERMARK FOR ts AS ts + INTERVAL '1' DAY) WITH ('url' = 'a.jsonl')",
+            ["a watermark follows its column at a constant distance"],
+        ),
+        ("CREATE TABLE a (x INT, PRIMARY KEY (x) NOT ENFORCED)", ["PRIMARY KEY is not supported"]),
+        ("CREATE TABLE a (x INT) WITH ('url' = '${NO_SUCH_NAME}')", ["variable NO_SUCH_NAME is not set"]),
+        ("CREATE FUNCTION f AS 'no.such.module:f'", ["'no.such.module' can't be imported"]),
+        ("CREATE FUNCTION f AS 'math:sinn'", ["'math' has no function 'sinn'; did you mean 'sin'?"]),
+        ("SET 'table.exec.state.ttl' = '1 d'", ["this statement is not supported"]),
+        ("SELECT 1; SELEC; CREATE STREAM s (x INT)", ["the rows of a query", "expected a statement", "CREATE STREAM"]),
+    ],
+)
+def test_the_faults_of_a_text_are_told_together(text: str, faults: list[str]) -> None:
+    found = faults_of(text)
+    assert len(found) == len(faults), found
+    for it, words in zip(found, faults, strict=True):
+        assert words in it
+
+
+def test_a_schema_with_a_fault_is_shown() -> None:
+    with pytest.raises(SqlError, match=r"the schema of t:1:4: expected a type; write STRING, got TEXT"):
+        rows_of("SELECT 1", schema="id TEXT")
