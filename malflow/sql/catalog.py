@@ -14,7 +14,7 @@ from malflow.sql.bind.scope import Field
 from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
-from malflow.sql.parser.statements import parse
+from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
 from malflow.sql.tables import Table, check_columns, created, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError
@@ -59,7 +59,7 @@ class Catalog:
         Raises:
             SqlError: with all faults that were found.
         """
-        statements, faults = parse(text)
+        statements, faults = read_statements(text)
         try:
             collected(lambda it: self._run(it, text), statements)
         except SqlError as error:
@@ -73,9 +73,7 @@ class Catalog:
         Raises:
             SqlError: with all faults that were found, or if it is no query.
         """
-        statements, faults = parse(text)
-        if faults:
-            raise SqlError(faults)
+        statements = parse(text)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
         relation = self._binder(text, self.names(name), parameters).bind(statements[0])

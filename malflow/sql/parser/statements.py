@@ -13,7 +13,7 @@ from malflow.sql.syntax.queries import Statement
 from malflow.sql.text import Fault, Source, SqlError
 from malflow.words import did_you_mean
 
-__all__ = ["parse", "parse_columns"]
+__all__ = ["parse", "parse_columns", "read_statements"]
 
 _BEGINNINGS = ("SELECT", "INSERT INTO", "CREATE", "EXECUTE STATEMENT SET", "EXPLAIN", "SET", "DESCRIBE", "SHOW", "DROP")
 
@@ -48,7 +48,19 @@ _CREATE_INSTEAD = {
 }
 
 
-def parse(source: Source) -> tuple[list[Statement], list[Fault]]:
+def parse(source: Source) -> list[Statement]:
+    """Return the statements of a text.
+
+    Raises:
+        SqlError: with the faults of all statements that could not be read.
+    """
+    statements, faults = read_statements(source)
+    if faults:
+        raise SqlError(faults)
+    return statements
+
+
+def read_statements(source: Source) -> tuple[list[Statement], list[Fault]]:
     """Return the statements of a text that could be read, and the faults of the others.
 
     Raises:
