@@ -19,7 +19,7 @@ from malflow.sql.syntax import queries as tree
 from malflow.sql.tables import Table, check_columns, created, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Typed, Value
-from malflow.words import did_you_mean
+from malflow.words import did_you_mean, plural
 
 __all__ = ["Catalog"]
 
@@ -71,7 +71,7 @@ class Catalog:
         """Return the columns of a query, and its streams.
 
         Raises:
-            SqlError: with all faults that were found, or if it is no query.
+            SqlError: with all faults that were found, or if it is not a query.
         """
         statements = parse(text)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
@@ -105,7 +105,7 @@ class Catalog:
                 case tree.StatementSet():
                     collected(lambda it: self._insert(it, text), statement.inserts)
                 case tree.Query():
-                    raise SqlError([Fault("the rows of a query go nowhere; write INSERT INTO", statement.span, text)])
+                    raise SqlError([Fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)])
                 case _:
                     raise SqlError([Fault("this statement is not supported", statement.span, text)])
 
@@ -154,7 +154,7 @@ class Catalog:
                 raise SqlError([Fault(f"{wrong}{did_you_mean(it.text, known)}", it.span, text)])
             places[it.text] = at
         if len(places) != len(relation.fields):
-            wrong = f"{len(places)} columns are named, the query has {len(relation.fields)}"
+            wrong = f"{plural(len(places), 'column')} for {plural(len(relation.fields), 'column')} of the query"
             raise SqlError([Fault(wrong, statement.query.span, text)])
         missing = [it.name for it in fields if it.name not in places and not it.type.nullable]
         if missing:

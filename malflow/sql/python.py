@@ -112,7 +112,7 @@ class PythonWriter:
         return self._columns[node.index] if self._columns else f"c{node.index}"
 
     def _constant(self, value: object) -> str:
-        """Return the source of a literal, which is a name where its repr is no source."""
+        """Return the source of a literal, or a name where its repr is not valid source."""
         if value is None or type(value) in {bool, int, str, bytes}:
             return f"({value!r})" if type(value) is int and value < 0 else repr(value)
         if type(value) is float and value - value == 0:
@@ -149,7 +149,7 @@ class PythonWriter:
         if isinstance(node, Comparison):
             return self._comparison(node, True)
         if not isinstance(node, Strict):
-            raise TypeError(f"{type(node).__name__} is no strict calculation")
+            raise TypeError(f"{type(node).__name__} is not a strict calculation")
         guards: list[str] = []
         texts: list[str] = []
         for it in node.operands:

@@ -264,7 +264,7 @@ def _watermark(mark: tree.Watermark, fields: tuple[Field, ...], text: Source) ->
         hint = did_you_mean(mark.column.text, [it.name for it in fields])
         raise scope.fault(f"no column {mark.column.text!r}{hint}", mark.column.span)
     if found.type.kind not in TIMES:
-        raise scope.fault(f"{found.type.name} is no time; use TIMESTAMP, or compute one", mark.column.span)
+        raise scope.fault(f"{found.type.name} is not a time; use TIMESTAMP, or compute one", mark.column.span)
     rule = ExpressionBinder(scope).bind(mark.rule)
     if isinstance(rule, Column) and rule.name == found.name:
         return 0

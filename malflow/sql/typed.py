@@ -197,7 +197,7 @@ class RowNumber(Typed):
 
 
 def all_within(node: Typed) -> Iterator[Typed]:
-    """Yield an expression and all within it, from the outside in."""
+    """Yield an expression and all within it, outer ones first."""
     yield node
     for it in fields(node):
         yield from _nodes(getattr(node, it.name))
@@ -212,7 +212,7 @@ def _nodes(part: Any) -> Iterator[Typed]:
 
 
 def replaced(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
-    """Return an expression with parts replaced, from the outside in; `change` returns None for what stays."""
+    """Return an expression with parts replaced, outer ones first; `change` returns None for what stays."""
     found = change(node)
     if found is not None:
         return found

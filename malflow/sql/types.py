@@ -59,7 +59,7 @@ class SqlType:
         kind: its name, such as `DECIMAL`; `DAYS` and `MONTHS` for the two kinds of intervals, `NULL` for what has none.
         nullable: whether NULL is among its values.
         size: the length of a text, the digits of a DECIMAL, or the digits of a second.
-        scale: the digits of a DECIMAL behind its point.
+        scale: the digits of a DECIMAL after its point.
         items: the types of elements (ARRAY), of key and value (MAP), or of fields (ROW).
         names: the names of the fields of a ROW.
     """
@@ -111,7 +111,7 @@ def timestamp(digits: int, kind: str = "TIMESTAMP") -> SqlType:
 
 
 def decimal(digits: int, scale: int) -> SqlType:
-    """Return a DECIMAL; one of more than 38 digits loses digits behind its point, but keeps six, as in Flink.
+    """Return a DECIMAL; one of more than 38 digits loses digits after its point, but keeps six, as in Flink.
 
     Source: Flink's LogicalTypeMerging.adjustPrecisionScale, which has it from Hive and SQL Server.
     """
@@ -122,7 +122,7 @@ def decimal(digits: int, scale: int) -> SqlType:
 
 
 _KEPT = 6
-"""Digits behind the point that a DECIMAL keeps although its digits are too many, as in Flink."""
+"""Digits after the point that a DECIMAL keeps although its digits are too many, as in Flink."""
 
 
 def as_decimal(it: SqlType) -> SqlType:

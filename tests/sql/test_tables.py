@@ -80,15 +80,15 @@ def test_a_value_goes_through_its_type(kind: str, value: Any, inner: Any) -> Non
     ("kind", "value", "words"),
     [
         ("TINYINT", 128, "column 'v': 128 does not fit into TINYINT"),
-        ("INT", "7", "column 'v': '7' is no INT"),
-        ("INT", True, "column 'v': True is no INT"),
-        ("DOUBLE", "1.0", "column 'v': '1.0' is no DOUBLE"),
-        ("DECIMAL(3, 1)", "1.25", "column 'v': 1.25 has more digits behind the point than DECIMAL"),
+        ("INT", "7", "column 'v': '7' is not of type INT"),
+        ("INT", True, "column 'v': True is not of type INT"),
+        ("DOUBLE", "1.0", "column 'v': '1.0' is not of type DOUBLE"),
+        ("DECIMAL(3, 1)", "1.25", "column 'v': 1.25 has more digits after the point than DECIMAL"),
         ("DECIMAL(3, 1)", 100, "column 'v': 100 does not fit into DECIMAL"),
         ("VARCHAR(2)", "abc", "column 'v': 'abc' is longer than VARCHAR"),
         ("TIMESTAMP(3)", datetime(2026, 3, 1, tzinfo=UTC), "column 'v': .* has a zone, and TIMESTAMP"),
         ("TIMESTAMP(3)", datetime(2026, 3, 1, 0, 0, 0, 1), "column 'v': .* is finer than TIMESTAMP"),
-        ("TIMESTAMP(3)", "yesterday", "column 'v': 'yesterday' is no TIMESTAMP"),
+        ("TIMESTAMP(3)", "yesterday", "column 'v': 'yesterday' is not a TIMESTAMP"),
         ("INT NOT NULL", None, "column 'v': NULL in a column of INT NOT NULL"),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_function_that_returns_another_type_is_named() -> None:
         sql.function(wrong)
         sql.query("q", "SELECT wrong(id) FROM t").rows().sink("out", VecSink())
 
-    with pytest.raises(OperatorError, match=r"what function 'wrong' returned: 1 is no VARCHAR"):
+    with pytest.raises(OperatorError, match=r"what function 'wrong' returned: 1 is not of type VARCHAR"):
         SingleThreadRuntime(build).execute()
 
 
@@ -205,7 +205,7 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
     ("text", "faults"),
     [
         ("SELEC 1", ["1:1: expected a statement"]),
-        ("SELECT 1", ["1:1: the rows of a query go nowhere; write INSERT INTO"]),
+        ("SELECT 1", ["1:1: nothing reads the rows of this query; write INSERT INTO"]),
         (f"{KNOWN} INSERT INTO a SELECT y, z FROM a", ["no column 'y'", "no column 'z'"]),
         (f"{KNOWN} INSERT INTO b SELECT x FROM a", ["no table 'b'; CREATE TABLE makes one"]),
         (f"{KNOWN} INSERT INTO a SELECT x FROM a", ["1 column for 2 columns of 'a'"]),
@@ -219,7 +219,7 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
         (f"{KNOWN} INSERT INTO a SELECT x, ts FROM a ORDER BY x LIMIT 3", ["ORDER BY needs an input that ends"]),
         (f"{KNOWN} INSERT INTO a SELECT l.x, l.ts FROM a l JOIN a r ON l.x = r.x", ["a join without a bound in time"]),
         ("CREATE TABLE a (x INT, x INT) WITH ('url' = 'a.jsonl')", ["two columns are called 'x'"]),
-        ("CREATE TABLE a (x INT, WATERMARK FOR x AS x) WITH ('url' = 'a.jsonl')", ["INT is no time; use TIMESTAMP"]),
+        ("CREATE TABLE a (x INT, WATERMARK FOR x AS x) WITH ('url' = 'a.jsonl')", ["INT is not a time; use TIMESTAMP"]),
         (
             "CREATE TABLE a (ts TIMESTAMP(3), WATERMARK FOR ts AS ts + INTERVAL '1' DAY) WITH ('url' = 'a.jsonl')",
             ["a watermark follows its column at a constant distance"],
@@ -229,7 +229,7 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
         ("CREATE FUNCTION f AS 'no.such.module:f'", ["'no.such.module' can't be imported"]),
         ("CREATE FUNCTION f AS 'math:sinn'", ["'math' has no function 'sinn'; did you mean 'sin'?"]),
         ("SET 'table.exec.state.ttl' = '1 d'", ["this statement is not supported"]),
-        ("SELECT 1; SELEC; CREATE STREAM s (x INT)", ["the rows of a query", "expected a statement", "CREATE STREAM"]),
+        ("SELECT 1; SELEC; CREATE STREAM s (x INT)", ["nothing reads the rows", "expected a statement", "CREATE STREAM"]),
     ],
 )
 def test_the_faults_of_a_text_are_told_together(text: str, faults: list[str]) -> None:

@@ -30,7 +30,7 @@ _EXACT = frozenset({*INTEGERS, "DECIMAL"})
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
 _INSTANTS = frozenset({*TIMES, "DATE"})
 _LEAST_SCALE = 6
-"""Digits behind the point that a division has at least, as in Flink."""
+"""Digits after the point that a division has at least, as in Flink."""
 
 
 def comparison(op: str, left: Typed, right: Typed, span: Span) -> Comparison | None:

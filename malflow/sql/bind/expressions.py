@@ -326,7 +326,7 @@ class ExpressionBinder:
         if name in AGGREGATES:
             return self._aggregate(name, node)
         if node.distinct or node.where:
-            raise self._fault(f"{name} is no aggregate: it takes neither DISTINCT nor FILTER", node.span)
+            raise self._fault(f"{name} is not an aggregate: it takes neither DISTINCT nor FILTER", node.span)
         if special := self._SPECIAL.get(name):
             return special(self, node)
         arguments = [self.bind(it) for it in node.arguments]
@@ -416,7 +416,7 @@ class ExpressionBinder:
         "[]": _element,
         ".": _field,
     }
-    """Operators that are no plain calculation, with the method that binds each."""
+    """Operators that are not plain calculations, with the method that binds each."""
 
     _SPECIAL: ClassVar[dict[str, Callable[[Any, tree.Call], Typed]]] = {
         "COALESCE": _coalesce,

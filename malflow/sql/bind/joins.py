@@ -1,6 +1,6 @@
 """Binding joins: which conditions are keys, which bound the time between two rows, and which are left.
 
-A join must know when a row can find no partner any more. So it is one of two kinds: the time between the rows is
+A join must know when a row can no longer find a partner. So it is one of two kinds: the time between the rows is
 bounded on both sides, or both rows are of one window.
 """
 
@@ -115,7 +115,7 @@ def _is_window(one: Typed, other: Typed, parts: JoinParts, left: Relation, right
 
 
 def _moment(node: Typed) -> tuple[int, bool] | None:
-    """Return how far an expression is from the time attribute of its row; None if it is no such distance."""
+    """Return how far an expression is from the time attribute of its row; None if it is not such a distance."""
     if isinstance(node, Column):
         return (0, True) if node.is_time else None
     if isinstance(node, Strict) and node.template in {"({0} + {1})", "({0} - {1})"}:

@@ -32,7 +32,7 @@ def literal(node: Literal) -> Value:
     """Return the value of a literal.
 
     Raises:
-        ValueError: if its text is none of its type.
+        ValueError: if its text is not of its type.
     """
     kind: SqlType
     value: Any
@@ -94,7 +94,7 @@ def interval_of(node: Literal) -> int:
         return sign * _microseconds(text.strip(), first, last)
     except ValueError:
         units = first if first == last else f"{first} TO {last}"
-        raise ValueError(f"{node.text!r} is no interval of {units}, such as {_EXAMPLES.get(units, '5')!r}") from None
+        raise ValueError(f"{node.text!r} is not an interval of {units}, such as {_EXAMPLES.get(units, '5')!r}") from None
 
 
 _EXAMPLES = {"YEAR TO MONTH": "1-6", "DAY TO HOUR": "1 12", "DAY TO MINUTE": "1 12:30", "DAY TO SECOND": "1 12:30:00.5"}

@@ -10,7 +10,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """Gives names below a path.
+    """The names below a path; each is given once.
 
     Args:
         path: the names from the catalogue down to here.

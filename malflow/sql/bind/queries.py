@@ -45,7 +45,7 @@ class QueryBinder(SourceBinder):
                 return self._values(query)
             case tree.Select():
                 return self._select(query)
-        raise TypeError(f"{type(query).__name__} is no query")
+        raise TypeError(f"{type(query).__name__} is not a query")
 
     def _with(self, query: tree.With) -> Relation:
         for part, what in ((query.order, "ORDER BY"), (query.limit, "LIMIT"), (query.offset, "OFFSET")):
@@ -223,7 +223,7 @@ class QueryBinder(SourceBinder):
 
     @staticmethod
     def _named(names: Sequence[str]) -> list[str]:
-        """Return names of columns: EXPR$1 and so on where there is none, and a number behind those that are taken."""
+        """Return names of columns: EXPR$1 and so on where there is none, and a number after names that are taken."""
         found: list[str] = []
         for at, given in enumerate(names):
             name, number = given or f"EXPR${at}", 0

@@ -147,7 +147,7 @@ class SourceBinder:
         if not field_.is_time:
             times = [it.name for it in relation.fields if it.is_time]
             cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
-            raise self._fault(f"{time.text!r} is no time attribute; {cure}", time.span)
+            raise self._fault(f"{time.text!r} is not a time attribute; {cure}", time.span)
         unit = 10 ** (6 - field_.type.size)
         for number, span in numbers:
             if number % unit:

@@ -1,7 +1,7 @@
 """Generated functions of many rows: a condition and columns become one comprehension.
 
 A chain gets a list of tuples and returns as many, with None for the rows that it drops. If it fails, the operator calls
-it again with fewer rows; with one row, each part of its expressions is tried by itself, from the inside out, so the
+it again with fewer rows; with one row, each part of its expressions is tried by itself, inner ones first, so the
 error names the part and its place in the text.
 """
 
@@ -80,7 +80,7 @@ Part = tuple[str, str, dict[str, object]]
 
 
 def _parts(nodes: Sequence[Typed], width: int, text: Source) -> list[Part]:
-    """Return the parts of expressions that can fail, from the inside out."""
+    """Return the parts of expressions that can fail, inner ones first."""
     found: list[Part] = []
     for node in nodes:
         for it in reversed([*all_within(node)]):

@@ -71,7 +71,7 @@ def _read(value: Any, names: Sequence[str]) -> list[Any]:
         if isinstance(value, Mapping):
             return [value[name] for name in names]
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-            raise TypeError(f"a row has {len(names)} columns ({', '.join(names)}); got {short_repr(value)}")
+            raise TypeError(f"a row has the columns {', '.join(names)}; got {short_repr(value)}")
         return [getattr(value, name) for name in names]
     except (KeyError, AttributeError) as error:
         missing = error.args[0] if isinstance(error, KeyError) else error.name
@@ -99,7 +99,7 @@ def _fit(value: Any, kind: SqlType) -> Any:
 
 
 def _refuse(value: Any, kind: SqlType) -> NoReturn:
-    raise ValueError(f"{short_repr(value)} is no {kind.name}")
+    raise ValueError(f"{short_repr(value)} is not of type {kind.name}")
 
 
 def _integer(value: Any, kind: SqlType) -> int:
@@ -122,7 +122,7 @@ def _decimal(value: Any, kind: SqlType) -> Decimal:
     number = Decimal(value.strip()) if isinstance(value, str) else value
     found = decimal_of(number, kind.size, kind.scale)
     if found != (Decimal(repr(number)) if isinstance(number, float) else number):
-        raise ValueError(f"{value} has more digits behind the point than {kind.name}")
+        raise ValueError(f"{value} has more digits after the point than {kind.name}")
     return found
 
 

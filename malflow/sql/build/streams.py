@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
     Attributes:
         on_time: the rows ahead of the watermark.
-        late: the rows at or behind it; None if there can be none.
+        late: the rows at or before it; None if there can be none.
         is_mixed: whether the late rows are those of several watermarks.
     """
 
@@ -83,7 +83,7 @@ class StreamBuilder:
                 return self._expanded(relation)
             case Top():
                 return self._top(relation)
-        raise TypeError(f"{type(relation).__name__} is no relation that can be built")
+        raise TypeError(f"{type(relation).__name__} is not a relation that can be built")
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""

@@ -14,7 +14,7 @@ _MODULES = ("formats", "nested", "numbers", "patterns", "texts", "times")
 
 @lru_cache(maxsize=1)
 def namespace() -> dict[str, object]:
-    """Return what generated code may name."""
+    """Return the names that generated code may use."""
     found: dict[str, object] = {"Decimal": Decimal}
     for name in _MODULES:
         module = import_module(f"malflow.sql.functions.{name}")

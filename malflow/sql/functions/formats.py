@@ -148,7 +148,7 @@ def _from_noon(given: dict[str, str]) -> int:
     """Return the hour of two halves of a day."""
     hour = int(given.get("h") or given.get("K") or 0)
     if hour > _HOURS // 2:
-        raise ValueError(f"{hour} is no hour of a half day")
+        raise ValueError(f"{hour} is not an hour of a half day")
     return hour % (_HOURS // 2) + _HOURS // 2 * (_index(_NOON, given["aa"]) if "aa" in given else 0)
 
 
@@ -157,7 +157,7 @@ def _index(words: list[str], text: str) -> int:
 
 
 def parsed_instant(text: str, digits: int, pattern: str) -> int | None:
-    """Return the instant of a text; None if it is none."""
+    """Return the instant of a text; None if it is not one."""
     try:
         return instant_parsed(text, digits, pattern)
     except (ValueError, OverflowError):
@@ -165,6 +165,6 @@ def parsed_instant(text: str, digits: int, pattern: str) -> int | None:
 
 
 def parsed_date(text: str, pattern: str) -> int | None:
-    """Return the date of a text; None if it is none."""
+    """Return the date of a text; None if it is not one."""
     found = parsed_instant(text, 0, pattern)
     return None if found is None else days_of(found, 0)

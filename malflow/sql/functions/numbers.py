@@ -70,7 +70,7 @@ def within(number: int, bits: int) -> int:
 
 
 def divide(left: int, right: int) -> int:
-    """Divide whole numbers; what is behind the point is cut off."""
+    """Divide whole numbers; digits after the point are cut off."""
     quotient = abs(left) // abs(right) if right else _by_zero()
     return quotient if (left < 0) is (right < 0) else -quotient
 
@@ -80,7 +80,7 @@ def _by_zero() -> int:
 
 
 def remainder(left: int | Decimal, right: int | Decimal) -> int | Decimal:
-    """Return what a division leaves; it has the sign of the left number."""
+    """Return the remainder of a division; it has the sign of the left number."""
     if not right:
         _by_zero()
     if isinstance(left, int) and isinstance(right, int):
@@ -90,7 +90,7 @@ def remainder(left: int | Decimal, right: int | Decimal) -> int | Decimal:
 
 
 def divide_decimals(left: int | Decimal, right: int | Decimal, digits: int, scale: int) -> Decimal:
-    """Divide exact numbers, and round to so many digits behind the point."""
+    """Divide exact numbers, and round to so many digits after the point."""
     if not right:
         _by_zero()
     return decimal_of(DECIMALS.divide(Decimal(left), Decimal(right)), digits, scale)
@@ -119,7 +119,7 @@ def decimal_of(number: float | Decimal, digits: int, scale: int) -> Decimal:
     """
     if isinstance(number, float):
         if not math.isfinite(number):
-            raise ValueError(f"{number} is no DECIMAL")
+            raise ValueError(f"{number} is not a DECIMAL")
         number = Decimal(repr(number))
     try:
         found = DECIMALS.quantize(Decimal(number), _QUANTA[scale])
@@ -131,7 +131,7 @@ def decimal_of(number: float | Decimal, digits: int, scale: int) -> Decimal:
 
 
 def integer_of(number: float | Decimal, bits: int) -> int:
-    """Return a number without its digits behind the point."""
+    """Return a number without its digits after the point."""
     if isinstance(number, float) and not math.isfinite(number):
         raise OverflowError(f"{number} does not fit into {_NAMES[bits]}")
     return within(int(number), bits)
@@ -141,10 +141,10 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def integer_of_text(text: str, bits: int) -> int:
-    """Return the whole number of a text; what is behind a point is cut off."""
+    """Return the whole number of a text; digits after a point are cut off."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None or match[1]:
-        raise ValueError(f"{text!r} is no {_NAMES[bits]}")
+        raise ValueError(f"{text!r} is not of type {_NAMES[bits]}")
     return within(int(Decimal(match[0])), bits)
 
 
@@ -152,7 +152,7 @@ def decimal_of_text(text: str, digits: int, scale: int) -> Decimal:
     """Return the DECIMAL of a text."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no DECIMAL({digits}, {scale})")
+        raise ValueError(f"{text!r} is not a DECIMAL({digits}, {scale})")
     return decimal_of(Decimal(match[0]), digits, scale)
 
 
@@ -160,7 +160,7 @@ def float_of_text(text: str) -> float:
     """Return the float of a text; infinite ones and NaN are written as Java does."""
     text = text.strip()
     if _NUMBER.fullmatch(text) is None and text.lstrip("+-") not in {"NaN", "Infinity"}:
-        raise ValueError(f"{text!r} is no DOUBLE")
+        raise ValueError(f"{text!r} is not a DOUBLE")
     return float(text)
 
 
@@ -174,7 +174,7 @@ def boolean_of_text(text: str) -> bool:
     """Return the boolean of a text."""
     found = _TRUTHS.get(text.lower())
     if found is None:
-        raise ValueError(f"{text!r} is no BOOLEAN, such as 'true' or 'no'")
+        raise ValueError(f"{text!r} is not a BOOLEAN, such as 'true' or 'no'")
     return found
 
 
@@ -216,7 +216,7 @@ N = TypeVar("N", int, float, Decimal)
 
 
 def rounded(number: N, places: int, how: str = ROUND_HALF_UP) -> N:
-    """Return a number with so many digits behind the point, rounded half away from zero; before it if negative."""
+    """Return a number with so many digits after the point, rounded half away from zero; before it if negative."""
     if isinstance(number, float) and not math.isfinite(number):
         return number
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
@@ -226,7 +226,7 @@ def rounded(number: N, places: int, how: str = ROUND_HALF_UP) -> N:
 
 
 def truncated(number: N, places: int) -> N:
-    """Return a number with so many digits behind the point, cut off."""
+    """Return a number with so many digits after the point, cut off."""
     return rounded(number, places, ROUND_DOWN)
 
 
@@ -251,7 +251,7 @@ def order(number: float) -> tuple[bool, float]:
 
 
 def power(base: float, exponent: float) -> float:
-    """Return a power: infinite if it is too large, NaN if it is no real number."""
+    """Return a power: infinite if it is too large, NaN if it is not a real number."""
     try:
         return math.pow(base, exponent)
     except OverflowError:

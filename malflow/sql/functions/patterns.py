@@ -19,7 +19,7 @@ def like_test(pattern: str, escape: str) -> tuple[str, object]:
     """Return the source of a LIKE of `{0}`, and the value of its `{1}`.
 
     Raises:
-        ValueError: if a sign is escaped that is none.
+        ValueError: if it escapes another character.
     """
     inner = pattern.strip("%")
     if not re.search("[%_]", inner) and (not escape or escape not in pattern):
@@ -34,7 +34,7 @@ def similar_test(pattern: str, escape: str) -> tuple[str, object]:
     """Return the source of a SIMILAR TO of `{0}`, and the value of its `{1}`.
 
     Raises:
-        ValueError: if it is no pattern.
+        ValueError: if it is not a pattern.
     """
     return "({1}.fullmatch({0}) is not None)", _similar(pattern, escape)
 
@@ -149,12 +149,12 @@ def regexp(text: str) -> re.Pattern[str]:
     """Return a regular expression of Java, compiled: words, digits and letters without case are ASCII, as there.
 
     Raises:
-        ValueError: if it is none, or has a part that Python lacks.
+        ValueError: if it is not one, or has a part that Python lacks.
     """
     try:
         return re.compile(_translated(text), re.ASCII)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _translated(text: str) -> str:

@@ -51,7 +51,7 @@ def _number(arguments: Types, name: str) -> int:
     """Return an argument that must be a literal, since a type hangs on it.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     last = arguments[-1]
     found = last.value if isinstance(last, Value) else None
@@ -162,7 +162,7 @@ _TEXTS: dict[str, tuple[Signature, ...]] = {
 
 
 def _rounding(function: str) -> Callable[[Types], str | Typed]:
-    """Return what binds ROUND or TRUNCATE; the type of a DECIMAL hangs on the digits that it keeps."""
+    """Return the function that binds ROUND or TRUNCATE; the type of a DECIMAL hangs on the digits that it keeps."""
 
     def bound(arguments: Types) -> str | Typed:
         places = "{1}" if len(arguments) > 1 else "0"
@@ -296,7 +296,7 @@ def _part(part: str) -> tuple[Signature, ...]:
 
 
 def _to_unit(*, up: bool) -> Callable[[Types], str]:
-    """Return what binds FLOOR or CEIL of a time to a unit; weeks begin on Sunday, as in Flink."""
+    """Return the function that binds FLOOR or CEIL of a time; weeks begin on Sunday, as in Flink."""
 
     def bound(arguments: Types) -> str:
         kind, unit = arguments[0].type, _word(arguments[1])
@@ -408,7 +408,7 @@ def _item(arguments: Types) -> SqlType:
 
 
 def _listed(at: int) -> Callable[[Types], SqlType]:
-    """Return what gives the type of an array of the keys or the values of a map."""
+    """Return the function of the type of an array of the keys or the values of a map."""
     return lambda it: SqlType("ARRAY", items=(it[0].type.items[at],))
 
 

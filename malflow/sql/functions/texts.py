@@ -132,12 +132,12 @@ def from_base64(text: str) -> str:
     """Return the text that is written in Base64.
 
     Raises:
-        ValueError: if it is no text in Base64.
+        ValueError: if it is not Base64.
     """
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise ValueError(f"{text!r} is no text in Base64") from None
+        raise ValueError(f"{text!r} is not Base64") from None
 
 
 def extracted(text: str, pattern: re.Pattern[str], group: int = 0) -> str | None:
@@ -181,7 +181,7 @@ def json_path(path: str) -> tuple[str | int, ...]:
 
 
 def _within_json(text: str, path: str) -> Any:
-    """Return what a path leads to; `_NOTHING` if it leads nowhere, or the text is no JSON."""
+    """Return the value at a path; `_NOTHING` if there is none, or the text is not JSON."""
     try:
         found = json.loads(text, parse_float=lambda it: str(Decimal(it)), parse_int=str)
     except (ValueError, RecursionError):

@@ -127,7 +127,7 @@ def date_part(part: str, days: int) -> int:
 
 
 def in_zone(text: str, old: str, new: str) -> str | None:
-    """Return the text of an instant of one time zone in another; None if it is none.
+    """Return the text of an instant of one time zone in another; None if it is not one.
 
     Raises:
         ValueError: if there is no such zone.
@@ -155,11 +155,11 @@ def instant_of_text(text: str, digits: int) -> int:
     """Return the instant of a text such as `2026-03-01 12:30:00.5`.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no TIMESTAMP, such as '2026-03-01 12:30:00.5'")
+        raise ValueError(f"{text!r} is not a TIMESTAMP, such as '2026-03-01 12:30:00.5'")
     year, month, day, hour, minute, second, fraction = match.groups(default="0")
     found = datetime(*map(int, (year, month, day, hour, minute, second)))  # type: ignore[arg-type]  # noqa: DTZ001
     return instant(found, 0) * _UNITS[digits] + _fraction(fraction, digits)
@@ -173,7 +173,7 @@ def date_of_text(text: str) -> int:
     """Return the date of a text such as `2026-03-01`.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     return days_of(instant_of_text(text, 0), 0)
 
@@ -182,11 +182,11 @@ def time_of_text(text: str, digits: int) -> int:
     """Return the time of a text such as `12:30:00`.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not one.
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no TIME, such as '12:30:00'")
+        raise ValueError(f"{text!r} is not a TIME, such as '12:30:00'")
     hour, minute, second, fraction = match.groups(default="0")
     found = time(int(hour), int(minute), int(second))
     return (found.hour * 3_600 + found.minute * 60 + found.second) * _UNITS[digits] + _fraction(fraction, digits)

@@ -49,7 +49,7 @@ class ExpressionReader(TypeReader):
         """Read a query."""
 
     def expression(self, least: int = 1) -> Expression:
-        """Read an expression of operators that bind at least so strongly."""
+        """Read an expression of operators of a level and above."""
         with self.deeper():
             start = self.token
             left = self._prefix()
@@ -224,7 +224,7 @@ class ExpressionReader(TypeReader):
         return tree.Literal("INTERVAL", f"{sign}{text}", (first, last), span=self.since(start))
 
     def _unit(self, what: str) -> str:
-        """Read a unit of time; the digits in brackets behind it change no value."""
+        """Read a unit of time; digits in brackets after it change no value."""
         unit = _UNITS.get(self.token.upper)
         if unit is None:
             raise self.fault(f"expected {what}")

@@ -39,7 +39,7 @@ class Reader:
         return self._tokens[self._at]
 
     def ahead(self, count: int = 1) -> Token:
-        """Return a token behind the next one."""
+        """Return a token after the next one."""
         return self._tokens[min(self._at + count, len(self._tokens) - 1)]
 
     def skip(self) -> Token:
@@ -82,7 +82,7 @@ class Reader:
                 raise self.fault(f"expected {word}")
 
     def fault(self, message: str, span: Span | None = None) -> SqlError:
-        """Return the error of a fault: at the next token, with what it is, or at a place."""
+        """Return the error of a fault: at the next token, which the message shows, or at a place."""
         if span is None:
             got = self.source.quoted(self.token.span) or "the end"
             message, span = f"{message}, got {got}", self.token.span

@@ -85,7 +85,7 @@ class _StatementReader(QueryReader):
     """Reads statements."""
 
     def script(self) -> tuple[list[Statement], list[Fault]]:
-        """Read all statements; after one with a fault go on at the next semicolon."""
+        """Read all statements; after one with a fault continue at the next semicolon."""
         found: list[Statement] = []
         faults: list[Fault] = []
         while self.token.kind != "end":

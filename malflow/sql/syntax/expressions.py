@@ -44,7 +44,7 @@ _WORDS = """
 """
 
 RESERVED = frozenset(_WORDS.split())
-"""Words that are no names unless they are quoted: those that would make a text ambiguous. Flink reserves many more."""
+"""Words that are names only in backticks: they would make a text ambiguous. Flink reserves many more."""
 
 COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
 """Signs of comparisons, and the sign that each is read as."""
@@ -95,7 +95,7 @@ class Expression(Node):
 
 @dataclass(frozen=True, slots=True)
 class Reference(Expression):
-    """A column, perhaps with its table before it, or with fields behind it."""
+    """A column, perhaps with its table before it, or with fields after it."""
 
     names: tuple[Name, ...]
 
