@@ -105,7 +105,9 @@ class Catalog:
                 case tree.StatementSet():
                     collected(lambda it: self._insert(it, text), statement.inserts)
                 case tree.Query():
-                    raise SqlError([Fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)])
+                    raise SqlError(
+                        [Fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)]
+                    )
                 case _:
                     raise SqlError([Fault("this statement is not supported", statement.span, text)])
 

@@ -339,7 +339,7 @@ _SESSIONS = [
         "a record between two sessions extends one of them",
         "sessions overlap",
         "operators/windows/session.py",
-        "if after < len(sessions) and sessions[after] < end:",
+        "if after < len(sessions) and sessions[after] < until:",
         "if False:",
         (SESSIONS,),
     ),

@@ -229,7 +229,10 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
         ("CREATE FUNCTION f AS 'no.such.module:f'", ["'no.such.module' can't be imported"]),
         ("CREATE FUNCTION f AS 'math:sinn'", ["'math' has no function 'sinn'; did you mean 'sin'?"]),
         ("SET 'table.exec.state.ttl' = '1 d'", ["this statement is not supported"]),
-        ("SELECT 1; SELEC; CREATE STREAM s (x INT)", ["nothing reads the rows", "expected a statement", "CREATE STREAM"]),
+        (
+            "SELECT 1; SELEC; CREATE STREAM s (x INT)",
+            ["nothing reads the rows", "expected a statement", "CREATE STREAM"],
+        ),
     ],
 )
 def test_the_faults_of_a_text_are_told_together(text: str, faults: list[str]) -> None:

@@ -124,9 +124,7 @@ WINDOWED = st.builds(
 def _queries(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     derived = st.builds(queries.Derived, query=inner, alias=st.none() | NAMES)
     single = TABLES | WINDOWED | derived | st.builds(queries.Unnest, operand=FEW, alias=NAMES)
-    joins = st.builds(
-        queries.Join, how=st.sampled_from(["INNER", "LEFT", "FULL"]), left=single, right=single, on=FEW
-    )
+    joins = st.builds(queries.Join, how=st.sampled_from(["INNER", "LEFT", "FULL"]), left=single, right=single, on=FEW)
     select = st.builds(
         queries.Select,
         items=_some(ITEMS),

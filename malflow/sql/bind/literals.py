@@ -94,7 +94,9 @@ def interval_of(node: Literal) -> int:
         return sign * _microseconds(text.strip(), first, last)
     except ValueError:
         units = first if first == last else f"{first} TO {last}"
-        raise ValueError(f"{node.text!r} is not an interval of {units}, such as {_EXAMPLES.get(units, '5')!r}") from None
+        raise ValueError(
+            f"{node.text!r} is not an interval of {units}, such as {_EXAMPLES.get(units, '5')!r}"
+        ) from None
 
 
 _EXAMPLES = {"YEAR TO MONTH": "1-6", "DAY TO HOUR": "1 12", "DAY TO MINUTE": "1 12:30", "DAY TO SECOND": "1 12:30:00.5"}

@@ -115,9 +115,7 @@ class TypeReader(Reader):
         size = self.whole_number()
         scale = self.whole_number() if self.take(",") else 0
         if not 1 <= size <= MOST_DIGITS or scale > size:
-            raise self.fault(
-                f"a DECIMAL has 1 to {MOST_DIGITS} digits, and no more after the point", self.since(start)
-            )
+            raise self.fault(f"a DECIMAL has 1 to {MOST_DIGITS} digits, and no more after the point", self.since(start))
         self.need(")")
         return SqlType("DECIMAL", size=size, scale=scale)
 

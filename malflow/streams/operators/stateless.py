@@ -11,7 +11,6 @@ from malflow.failures import ErrorPolicy
 from malflow.message import DataMessage
 from malflow.nodes import StatelessNode, TellsBy
 from malflow.operators.contract import Logic, OperatorContext, Output, StatelessLogic, overridden
-from malflow.operators.many import FilterMapMany
 from malflow.operators.stateless import (
     Filter,
     FilterMap,
@@ -111,6 +110,8 @@ class StatelessOperators(StreamHandle[K, V_co, T]):
         >>> run([1, 2, 3], lambda stream: stream.filter_map_many("odd", odd))
         [1, 3]
         """
+        from malflow.operators.many import FilterMapMany  # noqa: PLC0415 - most programs don't need it
+
         logic = partial(FilterMapMany, callback=checked_function(name, "function", function, "values"))
         return self._guarded(name, logic, on_error)
 
