@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from malflow.sql.bind.arithmetic import calculation, comparison, negation
+from malflow.sql.arithmetic import calculation, comparison, negation
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
 from malflow.sql.casts import cast, converted, tried

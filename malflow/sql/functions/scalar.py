@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from malflow.sql.bind.arithmetic import calculation, moved
+from malflow.sql.arithmetic import calculation, moved
 from malflow.sql.casts import converted
 from malflow.sql.functions.table import Signature
 from malflow.sql.text import NOWHERE
