@@ -39,7 +39,7 @@ from malflow.words import did_you_mean
 __all__ = ["AGGREGATES", "ExpressionBinder"]
 
 _NAMES = """COUNT SUM AVG MIN MAX FIRST_VALUE LAST_VALUE STDDEV_POP STDDEV_SAMP STDDEV VAR_POP VAR_SAMP VARIANCE LISTAGG
-    COLLECT ARRAY_AGG"""
+    COLLECT ARRAY_AGG GROUPING GROUPING_ID"""
 
 AGGREGATES = frozenset(_NAMES.split())
 """Functions of many rows."""
@@ -433,7 +433,7 @@ _OF_IF, _OF_NULLIF = 3, 2
 
 def aggregate_type(name: str, operands: Sequence[Typed]) -> SqlType | None:
     """Return the type of an aggregate; None if it does not take such operands."""
-    if name == "COUNT":
+    if name in {"COUNT", "GROUPING", "GROUPING_ID"}:
         return SqlType("BIGINT", False)
     if not operands:
         return None

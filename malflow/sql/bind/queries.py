@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from malflow.sql.bind.joins import conjuncts, together
@@ -235,13 +236,25 @@ class QueryBinder(SourceBinder):
     # GROUP BY
 
     def _grouped(self, query: tree.Select, relation: Relation, where: Typed | None, parts: Any) -> Relation:
-        names, items, having = parts
-        binder = self._binder(relation, "GROUP BY")
-        keys: list[Typed] = []
+        bind = self._binder(relation, "GROUP BY").bind
+        sets: list[list[Typed]] = [[]]
         for it in query.group or ():
-            if isinstance(it, tree.GroupingSets):
-                raise self._fault(f"{it.kind} is not supported; write UNION ALL of several groupings", it.span)
-            keys.append(binder.bind(it))
+            more = _sets_of(it, bind) if isinstance(it, tree.GroupingSets) else [[bind(it)]]
+            sets = [[*known, *new] for known in sets for new in more]
+        known = dict.fromkeys(key for keys in sets for key in keys)
+        groups = [self._group_by(query, relation, where, keys, {*known}.difference(keys), parts) for keys in sets]
+        return groups[0] if len(groups) == 1 else self._united(groups, query.span)
+
+    def _group_by(
+        self,
+        query: tree.Select,
+        relation: Relation,
+        where: Typed | None,
+        keys: Sequence[Typed],
+        absent: set[Typed],
+        parts: Any,
+    ) -> Relation:
+        """Return the groups by some keys; `absent` are keys of other grouping sets, which are NULL here."""
         if isinstance(relation, Windowed):
             base = len(relation.fields) - len(WINDOW_COLUMNS)
             marks = {it.index: it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
@@ -255,7 +268,7 @@ class QueryBinder(SourceBinder):
             raise self._fault(f"GROUP BY without a window is not supported; {cure}", query.span)
         if not {0, 1} <= {*marks.values()}:
             raise self._fault("GROUP BY of a window needs window_start and window_end", query.span)
-        return self._windows(relation, where, keys, marks, (names, items, having))
+        return self._windows(relation, where, keys, marks, (*parts, absent))
 
     def _windows(
         self, relation: Relation, where: Typed | None, keys: Sequence[Typed], marks: dict[int, int], parts: Any
@@ -264,7 +277,7 @@ class QueryBinder(SourceBinder):
 
         `marks` are the places of the columns of the window, with which of them each is.
         """
-        names, items, having = parts
+        names, items, having, absent = parts
         own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index in marks)]
         if isinstance(relation, Windowed):
             own = self._partitioned(relation, own)
@@ -277,6 +290,11 @@ class QueryBinder(SourceBinder):
         def change(node: Typed) -> Typed | None:
             if node in place:
                 return scope.column(place[node], node.span)
+            if isinstance(node, Aggregated):
+                bits = "".join(str(int(it in absent)) for it in node.operands)
+                return Value(node.type, node.span, int(bits, 2))
+            if node in absent:
+                return Value(node.type.as_nullable(), node.span, None)
             if isinstance(node, Column):
                 if node.index in marks:
                     return scope.column(marks[node.index], node.span)
@@ -342,7 +360,21 @@ class QueryBinder(SourceBinder):
 
 
 def _aggregates(node: Typed) -> list[Aggregated]:
-    return [it for it in all_within(node) if isinstance(it, Aggregated)]
+    return [it for it in all_within(node) if isinstance(it, Aggregated) and not it.function.startswith("GROUPING")]
+
+
+def _sets_of(node: tree.GroupingSets, bind: Callable[[Expression], Typed]) -> list[list[Typed]]:
+    """Return the keys of each set: those of ROLLUP are its beginnings, those of CUBE all choices."""
+    sets = [[*map(bind, it)] for it in node.sets]
+    if node.kind == "GROUPING SETS":
+        return sets
+    counts = range(len(sets), -1, -1)
+    chosen = (
+        [[*it] for count in counts for it in combinations(sets, count)]
+        if node.kind == "CUBE"
+        else [sets[:count] for count in counts]
+    )
+    return [[key for keys in parts for key in keys] for parts in chosen]
 
 
 def _moved(node: Typed, by: int) -> Typed:
