@@ -19,6 +19,7 @@ from malflow.sql.build.streams import Rows
 from malflow.sql.catalog import Catalog
 from malflow.sql.functions.times import instant
 from malflow.sql.syntax.expressions import quoted_name
+from malflow.sql.tables import Connect
 from malflow.sql.text import NOWHERE, Source
 from malflow.sql.typed import Value
 from malflow.sql.types import DATE, DAYS, SqlType, timestamp
@@ -74,11 +75,19 @@ class Sql:
         provider: the dataflow.
         name: the beginning of the names of its operators.
         at_end: calls a function when the rest of the dataflow is complete.
+        connect: returns the source or sink of a table by its name, URL and options; by default by the URL.
     """
 
-    def __init__(self, provider: Any, name: str, at_end: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        provider: Any,
+        name: str,
+        at_end: Callable[[Callable[[], None]], object],
+        *,
+        connect: Connect | None = None,
+    ) -> None:
         check_name("sql", "name", name)
-        self._catalog = Catalog(provider, name, at_end)
+        self._catalog = Catalog(provider, name, at_end, connect)
         self._name = name
 
     def table(self, name: str, stream: Any, schema: Any, *, time: str | None = None, late: Any = None) -> None:
@@ -116,16 +125,19 @@ class Sql:
         check_function("sql", "function", function)
         self._catalog.add_function(name or function.__name__, function)
 
-    def run(self, text: str | Path) -> None:
+    def run(self, text: str | Path) -> list[str]:
         """Run statements: CREATE TABLE, CREATE VIEW, INSERT INTO and the like.
 
         Args:
             text: the statements, or the path of a file.
 
+        Returns:
+            The names of the tables that INSERTs write to so far.
+
         Raises:
             SqlError: with all faults of all statements.
         """
-        self._catalog.run(read_source(text))
+        return self._catalog.run(read_source(text))
 
     def query(self, name: str, text: str, **parameters: Any) -> SqlRows:
         """Return the rows of a query.

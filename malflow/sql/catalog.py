@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
@@ -16,7 +17,7 @@ from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
 from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
-from malflow.sql.tables import Table, check_columns, created, of_stream
+from malflow.sql.tables import Connect, Table, check_columns, created, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Typed, Value
 from malflow.words import did_you_mean, plural
@@ -31,9 +32,17 @@ class Catalog:
         provider: the dataflow.
         name: the beginning of the names of its operators.
         at_end: calls a function when the rest of the dataflow is complete.
+        connect: returns the source or sink of a table; by default by its URL.
     """
 
-    def __init__(self, provider: Any, name: str, at_end: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        provider: Any,
+        name: str,
+        at_end: Callable[[Callable[[], None]], object],
+        connect: Connect | None = None,
+    ) -> None:
+        self._connect = connect or _by_url
         self._provider = provider
         self._at_end = at_end
         self._names = Names((name,))
@@ -53,8 +62,8 @@ class Catalog:
         """Make a function of Python one of SQL."""
         self._functions[name] = Function(name, function)
 
-    def run(self, text: Source) -> None:
-        """Run the statements of a text.
+    def run(self, text: Source) -> list[str]:
+        """Run the statements of a text; return the names of the tables that INSERTs write to so far.
 
         Raises:
             SqlError: with all faults that were found.
@@ -66,6 +75,7 @@ class Catalog:
             faults += error.faults
         if faults:
             raise SqlError(faults)
+        return [name for name, it in self._tables.items() if it.is_written and it.inserted]
 
     def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[tuple[Field, ...], Rows]:
         """Return the columns of a query, and its streams.
@@ -118,7 +128,7 @@ class Catalog:
             if not statement.if_not_exists:
                 raise SqlError([Fault(f"{name!r} exists already", statement.name.span, text)])
         elif isinstance(statement, tree.CreateTable):
-            self._tables[name] = created(statement, text, self._provider, names)
+            self._tables[name] = created(statement, text, self._provider, names, self._connect)
         elif isinstance(statement, tree.CreateFunction):
             self._functions[name] = imported(statement, text)
         else:
@@ -173,3 +183,8 @@ class Catalog:
             items.append(Column(given.type, statement.span, place, given.name, given.is_time))
             made.append(given)
         return Calc(tuple(made), self.names(statement.table.text).give("calc"), relation, None, tuple(items))
+
+
+def _by_url(table: str, url: str, options: dict[str, str]) -> Any:
+    """Return the source or sink of a table."""
+    return connect(url, **options)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from malflow.connectors.by_name import Connection, connect
 from malflow.diagnostics import written_at
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
@@ -25,7 +24,10 @@ from malflow.sql.typed import Called, Column, Strict, Typed, Value
 from malflow.sql.types import TEXTS, TIMES, SqlType, fits
 from malflow.words import did_you_mean, plural
 
-__all__ = ["Table", "created", "of_stream"]
+__all__ = ["Connect", "Table", "check_columns", "created", "of_stream"]
+
+Connect = Callable[[str, str, dict[str, str]], Any]
+"""Returns the source or sink of a table by its name, its URL and its options."""
 
 
 class Table:
@@ -45,7 +47,7 @@ class Table:
         self,
         fields: tuple[Field, ...],
         build: Callable[[], Rows] | None = None,
-        connection: Callable[[], Connection] | None = None,
+        connection: Callable[[], Any] | None = None,
     ) -> None:
         self.fields = fields
         self.inserted: list[Rows] = []
@@ -94,7 +96,7 @@ class Table:
         with written_at(place):
             connection = self._connection()
             stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
-            value = exit_of(self.fields, dict, as_json=connection.connector in _OF_JSON)
+            value = exit_of(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
             stream.map(names.give("value"), value).sink(names.own("sink"), connection)
 
 
@@ -184,7 +186,7 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
     return Table(fields, build)
 
 
-def created(statement: tree.CreateTable, text: Source, provider: Any, names: Names) -> Table:
+def created(statement: tree.CreateTable, text: Source, provider: Any, names: Names, connect: Connect) -> Table:
     """Return the table that a statement creates.
 
     Raises:
@@ -206,9 +208,10 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
             raise SqlError([Fault(wrong_, statement.name.span, text)])
         return Table(fields)
     place = next((at for at, it in enumerate(fields) if it.is_time), None)
+    name = statement.name.text
 
     def build() -> Rows:
-        stream = provider.new_stream().source(names.own("source"), connect(url, **options))
+        stream = provider.new_stream().source(names.own("source"), connect(name, url, options))
         rows = stream.map(names.give("row"), door(physical))
         if items is not None:
             rows = rows.filter_map_many(names.give("calc"), chain(None, items, len(physical), text))
@@ -221,7 +224,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
             return build()
 
-    return Table(fields, placed, lambda: connect(url, **options))
+    return Table(fields, placed, lambda: connect(name, url, options))
 
 
 def _time_at(place: int) -> Callable[[Any], Any]:

@@ -81,11 +81,13 @@ class StreamProvider:
         """Start a stream. Unless it stays empty, its first operator is a source."""
         return Stream(self._graph, None)
 
-    def sql(self, name: str) -> Sql:
+    def sql(self, name: str, *, connect: Callable[[str, str, dict[str, str]], Any] | None = None) -> Sql:
         """Return a catalogue of SQL: streams become tables, queries become streams, in this dataflow.
 
         Args:
             name: the name of the catalogue. The names of its operators begin with it.
+            connect: returns the source or sink of a table by its name, its URL and its options, as tests replace them;
+                by default `malflow.connect` does.
 
         >>> from malflow import SingleThreadRuntime
         >>> from malflow.sinks import VecSink
@@ -103,7 +105,7 @@ class StreamProvider:
         """
         from malflow.sql.api import Sql  # noqa: PLC0415 - programs without SQL don't load it
 
-        return Sql(self, name, self._graph.last.append)
+        return Sql(self, name, self._graph.last.append, connect=connect)
 
     def on_dead_letters(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
     from malflow.testing.sink_laws import assert_sink
     from malflow.testing.source_laws import assert_source
+    from malflow.testing.sql import run_sql
     from malflow.testing.store_laws import assert_store
     from malflow.testing.value_laws import SinkValues, SourceValues
     from malflow.testing.value_strategies import python_values, same_value
@@ -48,6 +49,7 @@ else:
             "assert_source": ".source_laws",
             "assert_store": ".store_laws",
             "python_values": ".value_strategies",
+            "run_sql": ".sql",
             "same_value": ".value_strategies",
         },
         "hypothesis",
@@ -71,5 +73,6 @@ __all__ = [
     "assert_source",
     "assert_store",
     "python_values",
+    "run_sql",
     "same_value",
 ]
