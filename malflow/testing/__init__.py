@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from malflow.testing.scripted import CRASH, END, PAUSE, ScriptedSource, Timed
     from malflow.testing.sink_laws import assert_sink
     from malflow.testing.source_laws import assert_source
-    from malflow.testing.sql import run_sql
+    from malflow.testing.sql import run_sql, sql_dataflow
     from malflow.testing.store_laws import assert_store
     from malflow.testing.value_laws import SinkValues, SourceValues
     from malflow.testing.value_strategies import python_values, same_value
@@ -51,6 +51,7 @@ else:
             "python_values": ".value_strategies",
             "run_sql": ".sql",
             "same_value": ".value_strategies",
+            "sql_dataflow": ".sql",
         },
         "hypothesis",
         "testing",
@@ -75,4 +76,5 @@ __all__ = [
     "python_values",
     "run_sql",
     "same_value",
+    "sql_dataflow",
 ]

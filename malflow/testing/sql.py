@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from malflow.errors import GraphError
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks import VecSink
+from malflow.sources import SingleIteratorSource
 from malflow.streams.stream import StreamProvider
 from malflow.testing.scripted import ScriptedSource
 from malflow.words import did_you_mean
 
-__all__ = ["run_sql"]
+__all__ = ["run_sql", "sql_dataflow"]
 
 
 def run_sql(
@@ -65,3 +67,35 @@ def run_sql(
     if unread:
         raise GraphError(f"nothing reads table {unread[0]!r}{did_you_mean(unread[0], read)}")
     return {name: sink.values for name, sink in sinks.items()}
+
+
+def sql_dataflow(text: str | Path, name: str | None = None) -> Callable[[StreamProvider], None]:
+    """Return the build function of statements of SQL, for `assert_exactly_once`.
+
+    The source of a table is named by the catalogue and the table, such as ``shop.bids``. Nothing is connected to.
+
+    Args:
+        text: the statements, or the path of a file of them.
+        name: the name of the catalogue; by default that of the file, or ``sql``.
+
+    >>> from malflow.testing import assert_exactly_once
+    >>> text = (
+    ...     "CREATE TABLE bids (id INT, price INT) WITH ('url' = 'kafka://broker/bids');"
+    ...     "CREATE TABLE dear (id INT) WITH ('url' = 'kafka://broker/dear');"
+    ...     "INSERT INTO dear SELECT id FROM bids WHERE price > 10"
+    ... )
+    >>> assert_exactly_once(sql_dataflow(text), {"sql.bids": [(1, 5), (2, 20)]}, max_examples=3)
+    """
+    stem = text.stem if isinstance(text, Path) else "sql"
+    catalog = re.sub(r"\W", "_", name or stem)
+
+    def build(provider: StreamProvider) -> None:
+        inserted = provider.sql(catalog, connect=connected).run(text)
+        written.update(inserted)
+
+    written: set[str] = set()
+
+    def connected(table: str, _url: str, _options: dict[str, str]) -> Any:
+        return VecSink() if table in written else SingleIteratorSource([])
+
+    return build
