@@ -42,14 +42,15 @@ QUERIES = {
         "a TIMESTAMP(3), n BIGINT",
         """WITH few AS (SELECT window_time, item, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts),
         INTERVAL '2' SECOND)) GROUP BY window_start, window_end, window_time, item) SELECT window_start, SUM(n)
-        FROM TABLE(TUMBLE(TABLE few, DESCRIPTOR(window_time), INTERVAL '6' SECOND)) GROUP BY window_start, window_end""",
+        FROM TABLE(TUMBLE(TABLE few, DESCRIPTOR(window_time), INTERVAL '6' SECOND))
+        GROUP BY window_start, window_end""",
     ),
 }
 
 
 def bids(seed: int, count: int) -> list[dict[str, Any]]:
     """Return bids out of order, some of them late."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - no secret
     return [
         {
             "item": draw.randrange(3),
