@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import assert_never
+from typing import Literal, assert_never
 
 from malflow.connectors.by_name import Replacement
 from malflow.diagnostics import describe
@@ -34,8 +34,10 @@ from malflow.nodes import (
 )
 from malflow.partitioners import Partitioner, part_select, rendezvous_select
 
-__all__ = ["Graph", "check_name", "names_of", "stages_of"]
+__all__ = ["Form", "Graph", "check_name", "forms_of", "names_of", "stages_of"]
 
+Form = Literal["columns", "rows"]
+"""How an input takes columns: as they are, or as rows that are made of them."""
 
 _Placements = tuple[Partitioner | None, ...]
 """The partitioners that placed a stream's records on workers; None if records stay where they are keyed.
@@ -309,6 +311,22 @@ def names_of(vertices: Sequence[Vertex], ports: Iterable[Port]) -> str:
     """Return a name for a union, composed of its inputs. Different unions thus have different names."""
     named = ((vertices[port.vertex].node.name, port.output) for port in ports)
     return f"({' + '.join(name if output == 0 else f'{name}[{output}]' for name, output in named)})"
+
+
+def forms_of(vertices: Sequence[Vertex]) -> dict[tuple[int, int], Form]:
+    """Return how columns arrive at each input, by vertex and number: as ``columns``, or as ``rows`` made of them.
+
+    Inputs that get no columns are left out. Where columns and objects meet, rows are made of the columns.
+    """
+    forms: dict[tuple[int, int], Form] = {}
+    columnar: set[Port] = set()
+    for index, vertex in enumerate(vertices):
+        node, inputs = vertex.node, vertex.inputs
+        taken = node.takes_columns and bool(inputs) and columnar.issuperset(inputs)
+        forms |= {(index, at): "columns" if taken else "rows" for at, port in enumerate(inputs) if port in columnar}
+        if node.gives_columns(taken=taken):
+            columnar.update(Port(index, output) for output in range(node.outputs))
+    return forms
 
 
 def stages_of(vertices: Sequence[Vertex]) -> list[int]:

@@ -13,7 +13,7 @@ from malflow.operators.contract import NO_COUNTS, Counts, Logic, OperatorContext
 from malflow.operators.epochs.generator import LATE, GenerateEpochs
 from malflow.partitioners import Partitioner
 from malflow.records.rows import ReadField
-from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable
+from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable, takes_columns
 from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
 from malflow.states.kinds import StateKind
@@ -94,6 +94,19 @@ class NodeFacts:
         """The fields that it reads of values that it passes on unchanged; None if it reads more, or changes them."""
         return None
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether it takes batches of columns without making rows of them."""
+        return self.passes is not None
+
+    def gives_columns(self, *, taken: bool) -> bool:
+        """Whether its output is columns. Only a run can tell whether each value fits them.
+
+        Args:
+            taken: whether it gets columns, and makes no rows of them.
+        """
+        return taken
+
 
 @dataclass(frozen=True, slots=True)
 class SourceNode(NodeFacts):
@@ -109,6 +122,11 @@ class SourceNode(NodeFacts):
         """The policy for records that can't be read; None if its source can't have one."""
         policy = getattr(self.source.impl, "policy", None)
         return policy if isinstance(policy, OnError) else None
+
+    def gives_columns(self, *, taken: bool) -> bool:
+        """Whether the source emits columns."""
+        del taken
+        return bool(getattr(self.source.impl, "emits_columns", False))
 
     def with_policy(self, policy: OnError) -> SourceNode:
         """Return a source with another policy for records that can't be read.
@@ -141,6 +159,20 @@ class StatelessNode(NodeFacts):
     least_batch: int = 1
     tells_by: TellsBy = None
     needs_columns: bool = False
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether its operator does."""
+        return bool(getattr(_made_by(self.logic), "keeps_columns", False))
+
+    def gives_columns(self, *, taken: bool) -> bool:
+        """Whether its operator makes columns, or keeps those that it gets."""
+        return taken or bool(getattr(_made_by(self.logic), "makes_columns", False))
+
+
+def _made_by(logic: Logic) -> Any:
+    """Return the class of an operator, without the arguments that `functools.partial` adds."""
+    return getattr(logic, "func", logic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +223,7 @@ class StatefulNode(NodeFacts):
         on_error: the policy for records at which the user's function fails; None if its operator can't have one.
         method: the method of streams that adds it, for drawings; None if that has the name of the kind.
         tells_by: the partitions of time by which it tells epochs apart.
+        results: tells whether its results are columns if its input is; None if they never are.
     """
 
     name: str
@@ -212,6 +245,16 @@ class StatefulNode(NodeFacts):
     on_error: OnError | None = None
     method: str | None = None
     tells_by: TellsBy = None
+    results: Callable[[], bool] | None = None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether it reads fields by name: of arrays, or of columns as lists."""
+        return self.reads is not None and all(isinstance(it, str) for it in self.reads.values())
+
+    def gives_columns(self, *, taken: bool) -> bool:
+        """Whether its results are columns."""
+        return taken and self.results is not None and self.results()
 
     @property
     def placed_by(self) -> Partitioner | None:
@@ -294,6 +337,11 @@ class SinkNode(NodeFacts):
     name: str
     sink: StatelessSink[Any, Any, Any] | StatefulSink[Any, Any, Any, Any, Any]
     on_error: OnError | None = None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether the sink has a method for columns."""
+        return isinstance(self.sink, StatelessSink) and takes_columns(self.sink.impl)
 
     @property
     def is_resumable(self) -> bool:

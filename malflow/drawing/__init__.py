@@ -57,7 +57,8 @@ def document(dataflow: Dataflow) -> dict[str, Any]:
     """Return a dataflow as dicts, lists, texts and numbers, with the coordinates of a drawing in pixels.
 
     Its keys are ``malflow`` (the version of the document, 1), ``kind`` (``"graph"``), ``nodes``, ``edges``, ``stages``,
-    ``width`` and ``height``. Edges name nodes by ``id``; their ``points`` are from left to right. Names and locations
+    ``width`` and ``height``. Edges name nodes by ``id``; their ``points`` are from left to right, and their ``form`` is
+    ``"columns"`` or, if the reader makes rows of the columns, ``"rows"``; else None. Names and locations
     of nodes are from the program and may contain markup; a ``label`` is printable and short.
 
     Args:

@@ -325,11 +325,13 @@ def _style(box: Box) -> str:
 
 
 def _read(picture: Picture) -> list[list[tuple[int, str]]]:
-    """Return the outputs of each box that are read, with their names where it has several."""
-    found: list[dict[int, str]] = [{} for _ in picture.boxes]
+    """Return the outputs of each box that are read, with their names where it has several, and the forms of columns."""
+    found: list[dict[int, list[str]]] = [{} for _ in picture.boxes]
     for arrow in picture.arrows:
-        found[arrow.source][arrow.output] = arrow.label or ""
-    return [sorted(outputs.items()) for outputs in found]
+        texts = found[arrow.source].setdefault(arrow.output, [arrow.label] if arrow.label else [])
+        if arrow.form is not None and f"[{arrow.form}]" not in texts:
+            texts.append(f"[{arrow.form}]")
+    return [sorted((output, " ".join(texts)) for output, texts in outputs.items()) for outputs in found]
 
 
 def _nets(picture: Picture, layers: Layers) -> dict[tuple[int, int], list[int]]:
@@ -358,7 +360,7 @@ def _listed(picture: Picture, limit: int, *, stages: bool) -> Iterator[str]:
     """Yield a line for each operator, with the numbers of those that it reads."""
     inputs: list[list[str]] = [[] for _ in picture.boxes]
     for arrow in picture.arrows:
-        inputs[arrow.target].append(" ".join([str(arrow.source + 1), *([arrow.label] if arrow.label else [])]))
+        inputs[arrow.target].append(" ".join([str(arrow.source + 1), *([arrow.text] if arrow.text else [])]))
     rows = [
         [f"{number:>4}", f"← {', '.join(reads)}" if reads else "", *box.lines()]
         for number, (reads, box) in enumerate(zip(inputs, picture.boxes, strict=True), 1)

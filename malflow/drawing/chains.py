@@ -37,7 +37,7 @@ def collapsed(picture: Picture) -> tuple[Picture, list[list[int]]]:
             chain_of[index] = chain_of[source]
             chains[chain_of[source]].append(index)
     arrows = [
-        Arrow(chain_of[it.source], it.output, chain_of[it.target], it.input, it.label)
+        Arrow(chain_of[it.source], it.output, chain_of[it.target], it.input, it.label, it.form)
         for it in picture.arrows
         if chain_of[it.source] != chain_of[it.target]
     ]
@@ -46,7 +46,7 @@ def collapsed(picture: Picture) -> tuple[Picture, list[list[int]]]:
     return (
         Picture(
             tuple(_box(picture, chains[chain]) for chain in order),
-            tuple(Arrow(place[it.source], it.output, place[it.target], it.input, it.label) for it in arrows),
+            tuple(Arrow(place[it.source], it.output, place[it.target], it.input, it.label, it.form) for it in arrows),
         ),
         [chains[chain] for chain in order],
     )

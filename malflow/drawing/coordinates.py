@@ -145,9 +145,9 @@ def _columns(picture: Picture, layers: Layers, measures: Measures) -> tuple[list
         widths[column] = max(widths[column], round(max(texts) + 2 * measures.padding))
         stages[column] = box.stage
     for arrow in picture.arrows:
-        if arrow.label is not None:
+        if arrow.text is not None:
             column = layers.columns[arrow.source]
-            gutters[column] = max(gutters[column], measures.gutter + measures.small * width(arrow.label))
+            gutters[column] = max(gutters[column], measures.gutter + measures.small * width(arrow.text))
     lefts = [float(_MARGIN)]
     for column in range(len(widths) - 1):
         more = measures.stage_gutter - measures.gutter if stages[column] != stages[column + 1] else 0
@@ -171,8 +171,8 @@ def _points(
     first, last = layers.columns[path[0]], layers.columns[path[-1]]
     right, y = lefts[first] + widths[first], round(top + centres[path[0]] + shift, 1)
     points = [(right, y)]
-    if edge.label is not None:
-        points.append((round(right + small * width(edge.label), 1), y))
+    if edge.text is not None:
+        points.append((round(right + small * width(edge.text), 1), y))
     for bend in path[1:-1]:
         left = lefts[layers.columns[bend]]
         y = round(top + centres[bend], 1)

@@ -51,7 +51,7 @@ def _mermaid_node(index: int, box: Box) -> str:
 def _mermaid_arrows(picture: Picture) -> Iterator[str]:
     for arrow in picture.arrows:
         line = "==>" if picture.boxes[arrow.target].exchange else "-->"
-        label = "" if arrow.label is None else f'|"{_text(arrow.label)}"|'
+        label = "" if arrow.text is None else f'|"{_text(arrow.text)}"|'
         yield f"    n{arrow.source} {line}{label} n{arrow.target}"
 
 
@@ -98,7 +98,7 @@ def _dot_node(index: int, box: Box) -> str:
 
 def _dot_arrows(picture: Picture) -> Iterator[str]:
     for arrow in picture.arrows:
-        label = [] if arrow.label is None else [f'label="{arrow.label.translate(_ESCAPES)}"']
+        label = [] if arrow.text is None else [f'label="{arrow.text.translate(_ESCAPES)}"']
         looks = [*label, *(["style=bold"] if picture.boxes[arrow.target].exchange else [])]
         look = f" [{' '.join(looks)}]" if looks else ""
         yield f"    n{arrow.source} -> n{arrow.target}{look}"
@@ -118,12 +118,14 @@ def compact_document_of(picture: Picture) -> dict[str, Any]:
     whole = _document(picture, placed(picture, COMPACT))
     for node in whole["nodes"]:
         node.update(_label_of(node["name"]))
+    _label_edges(whole, picture)
     return {**whole, "collapsed": _collapsed(picture) if len(picture.boxes) >= _MANY else None}
 
 
 def _collapsed(picture: Picture) -> dict[str, Any]:
     short, members = collapsed(picture)
     drawn = _document(short, placed(short, COMPACT))
+    _label_edges(drawn, short)
     drawn["nodes"] = [
         {
             **{key: node[key] for key in ("id", "kind", "stage", "exchange", "x", "y", "width", "height")},
@@ -133,6 +135,12 @@ def _collapsed(picture: Picture) -> dict[str, Any]:
         for node, group in zip(drawn["nodes"], members, strict=True)
     ]
     return {key: drawn[key] for key in ("nodes", "edges", "stages", "width", "height")}
+
+
+def _label_edges(drawn: dict[str, Any], picture: Picture) -> None:
+    """Put the forms of columns into the labels of the edges."""
+    for edge, arrow in zip(drawn["edges"], picture.arrows, strict=True):
+        edge["label"] = arrow.text
 
 
 def _label_of(name: str) -> dict[str, Any]:
@@ -168,6 +176,7 @@ def _document(picture: Picture, at: Placed) -> dict[str, Any]:
             "target": arrow.target,
             "input": arrow.input,
             "label": arrow.label,
+            "form": arrow.form,
             "points": [list(point) for point in points],
         }
         for arrow, points in zip(picture.arrows, at.points, strict=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 from malflow.drawing.text import ending, fitted, short_location
-from malflow.graph import stages_of
+from malflow.graph import Form, forms_of, stages_of
 from malflow.nodes import (
     EpochsNode,
     ExchangeNode,
@@ -128,6 +128,7 @@ class Arrow:
         target: the box where it ends.
         input: which input of that box it is.
         label: the name of the output; None if the box has one only.
+        form: how columns arrive: as ``columns``, or as ``rows`` that are made of them; None if there are none.
     """
 
     source: int
@@ -135,6 +136,13 @@ class Arrow:
     target: int
     input: int
     label: str | None
+    form: Form | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The label, and the form in brackets; None without both."""
+        words = [self.label, None if self.form is None else f"[{self.form}]"]
+        return " ".join(word for word in words if word) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +164,29 @@ def picture_of(dataflow: Dataflow, here: Port | None = None) -> Picture:
     groups = _groups(vertices)
     stages = stages_of(vertices)
     box_of = {vertex: index for index, group in enumerate(groups) for vertex in group}
+    forms = forms_of(vertices)
     read = {port for vertex in vertices for port in vertex.inputs}
     boxes = tuple(_box(vertices, group, stages[group[-1]], read, here) for group in groups)
     arrows = tuple(
-        Arrow(box_of[port.vertex], port.output, target, number, _label(boxes[box_of[port.vertex]], port))
+        Arrow(
+            box_of[port.vertex],
+            port.output,
+            target,
+            number,
+            _label(boxes[box_of[port.vertex]], port),
+            _form(forms, group, number),
+        )
         for target, group in enumerate(groups)
         for number, port in enumerate(vertices[group[0]].inputs)
     )
     return Picture(boxes, arrows)
+
+
+def _form(forms: Mapping[tuple[int, int], Form], group: Sequence[int], number: int) -> Form | None:
+    """Return how columns arrive at an input of a box. Its later vertices may make rows of them too."""
+    form = forms.get((group[0], number))
+    makes_rows = any(forms.get((vertex, 0)) == "rows" for vertex in group[1:])
+    return "rows" if form is not None and makes_rows else form
 
 
 def _groups(vertices: Sequence[Vertex]) -> list[list[int]]:

@@ -47,9 +47,13 @@ def _lines(picture: Picture, at: Placed, *, stages: bool) -> Iterator[str]:
         yield from _band(band, at.height, is_shaded=number % 2 == 0)
     for arrow, points in zip(picture.arrows, at.points, strict=True):
         yield from _arrow(points, picture.boxes[arrow.target])
-    labels = {points[0]: arrow.label for arrow, points in zip(picture.arrows, at.points, strict=True) if arrow.label}
-    for (x, y), label in labels.items():
-        yield f'<text x="{x + 4:g}" y="{y - 3:g}" fill="{_QUIET}" font-size="10">{markup(label)}</text>'
+    labels: dict[tuple[float, float], list[str]] = {}
+    for arrow, points in zip(picture.arrows, at.points, strict=True):
+        words = labels.setdefault(points[0], [arrow.label] if arrow.label else [])
+        if arrow.form is not None and f"[{arrow.form}]" not in words:
+            words.append(f"[{arrow.form}]")
+    for (x, y), words in labels.items():
+        yield f'<text x="{x + 4:g}" y="{y - 3:g}" fill="{_QUIET}" font-size="10">{markup(" ".join(words))}</text>'
     for box, place in zip(picture.boxes, at.boxes, strict=True):
         yield from _box(box, place)
     yield "</svg>"

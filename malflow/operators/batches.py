@@ -33,6 +33,7 @@ class _TakesBatches(Operator):
     """An operator that gets whole batches in a debug run too. Other operators get records one by one there."""
 
     takes_batches = True
+    keeps_columns = True
     replays_together = True
 
     def run(self, edges: Sequence[Sequence[Batch]]) -> Iterable[Sequence[Batch]]:
@@ -385,6 +386,7 @@ class SelectColumns(Operator):
     """
 
     takes_batches = True
+    keeps_columns = True
 
     def __init__(self, context: OperatorContext, fields: Mapping[str, str]) -> None:
         super().__init__(context)
@@ -416,6 +418,8 @@ class ToColumns(_TakesBatches):
         key: the name of a column for the key; None for none.
         timestamp: the name of a column for the timestamp; None for none.
     """
+
+    makes_columns = True
 
     def __init__(
         self, context: OperatorContext, schema: Any = None, key: str | None = None, timestamp: str | None = None

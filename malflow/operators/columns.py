@@ -13,11 +13,13 @@ from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit, is_columnar
 
 if TYPE_CHECKING:
+    from malflow.aggregators.fuse import Kernel
     from malflow.operators.contract import Operator
 
 __all__ = [
     "Arrays",
     "Results",
+    "are_columns",
     "column_of",
     "read_each",
     "read_one",
@@ -63,6 +65,14 @@ def read_one(value: Any, field: str) -> Any:
     except (KeyError, AttributeError) as error:
         note_missing_field(error, field, value, "filter such records, or pass a function of the message")
         raise
+
+
+def are_columns(kernel: Kernel) -> bool:
+    """Whether the results of aggregators are columns, where arrays add up the records."""
+    from malflow.columns.aggregates.outcomes import outcomes_of  # noqa: PLC0415 - only the extra has it
+
+    have_arrays = all(slot.kernel for slot in kernel.slots)
+    return have_arrays and outcomes_of(kernel.aggregators, kernel.slots) is not None
 
 
 class Results:

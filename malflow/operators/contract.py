@@ -266,13 +266,16 @@ class Operator:
     """Whether the same input and state always give the same output; not if it asks systems outside."""
     takes_batches = False
     """Whether it gets whole batches in a debug run too, rather than single records."""
+    keeps_columns = False
+    """Whether it takes batches of columns without making rows of them, and emits columns then."""
+    makes_columns = False
+    """Whether it emits columns whatever it gets."""
     takes_pieces = True
     """Whether several calls of `run` may share a tick's epoch-free input with the same result."""
     guard: Guard | None = None
     """Decides about records at which the user's function fails; None if a failure ends the run. Read once a batch."""
     calls = 0
     """The greatest number of simultaneous calls to an external system since a worker last set it to zero."""
-
     demotions = 0
     """How often it gave up its arrays and continued record by record, since a worker last set it to zero."""
     _looked_at: tuple[Any, bool] | None = None

@@ -231,6 +231,8 @@ class Inspect(Operator):
 class InspectFrontier(Operator):
     """Show each epoch to the inspector."""
 
+    keeps_columns = True
+
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the inspector and pass the batch on."""
         for _, epoch in batch.epochs:

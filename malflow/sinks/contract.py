@@ -152,6 +152,14 @@ def offered(sink: Any, method: str) -> Callable[..., Any] | None:
     return getattr(sink, method, None)
 
 
+def takes_columns(impl: object) -> bool:
+    """Whether a sink takes batches of columns without making rows of them."""
+    if isinstance(impl, KeepingSinkImpl):
+        return True
+    has_methods = any(offered(impl, method) is not None for method in ("sink_columns", "encode_columns"))
+    return has_methods and bool(getattr(impl, "takes_columns", True))
+
+
 def is_resumable(impl: object) -> bool:
     """Whether a sink's position is part of snapshots."""
     return offers(impl, "snapshot") and offers(impl, "restore")

@@ -157,6 +157,7 @@ class StatelessSourceImpl(Generic[P, V, T]):
             several processes reject such a source. False if an implementation lacks the attribute.
         bounded: whether all parts end: with several workers, a worker may then read one after the other of many parts.
             False if an implementation lacks the attribute.
+        emits_columns: whether its batches are columns, for drawings. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
@@ -164,6 +165,7 @@ class StatelessSourceImpl(Generic[P, V, T]):
     discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
     bounded: bool = False
+    emits_columns: bool = False
 
     @abstractmethod
     def list_parts(self) -> Iterable[P]:
@@ -205,6 +207,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
             value of a dead letter's raw record, for replays.
         bounded: whether all parts end: with several workers, a worker may then read one after the other of many parts.
             Each is built where it is read, when it is begun. False if an implementation lacks the attribute.
+        emits_columns: whether its batches are columns, for drawings. False if an implementation lacks the attribute.
     """
 
     keyed: ClassVar[bool] = True
@@ -212,6 +215,7 @@ class StatefulSourceImpl(Generic[P, V, T, S]):
     discover_every: Duration | None = None
     in_one_process: ClassVar[bool] = False
     bounded: bool = False
+    emits_columns: bool = False
     policy: OnError | None = None
 
     @abstractmethod

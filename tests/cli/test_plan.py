@@ -372,3 +372,31 @@ def test_hostile_texts(script: Script, malflow: Malflow) -> None:
     assert done.code == 10
     assert ". source lines 1 part, 1 gone ('" in " ".join(rows(done))
     assert {"\x1b", "\u202e"}.isdisjoint(done.out + done.err)
+
+
+COLUMNS = """
+import pyarrow as pa
+from malflow import SingleThreadRuntime, agg
+from malflow.connectors.parquet import ArrowSource
+from malflow.sinks import VecSink
+from malflow.snapshot import FsspecBackend
+
+def build_dataflow(provider):
+    stream = provider.new_stream().source("source", ArrowSource(pa.table({"word": ["a"], "n": [1]})))
+    keyed = stream.key_distribute("key", "word")
+    keyed.aggregate("sums", agg.sum("n")).sink("out", VecSink())
+    keyed.stateful_map("state", lambda key, row, state: (row, state), default=int).sink("more", VecSink())
+
+"""
+
+
+def test_a_plan_shows_the_marks(script: Script, malflow: Malflow) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("numpy")
+    flow = script("SingleThreadRuntime(build_dataflow, FsspecBackend('state', job='job')).execute()", head=COLUMNS)
+    ends = {line.split()[2]: line.split()[-1] for line in malflow("plan", flow).out.splitlines()[1:]}
+    assert {name: ends[name] for name in ("source", "sums", "state")} == {
+        "source": "[columns]",
+        "sums": "[columns]",
+        "state": "[rows]",
+    }

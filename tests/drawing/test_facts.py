@@ -70,7 +70,7 @@ def test_the_schema_of_a_document_stays() -> None:
     }
     late = next(edge for edge in found["edges"] if edge["label"] == "late")
     assert all(len(point) == 2 for point in late.pop("points"))
-    assert late == {"source": 2, "output": 1, "target": 6, "input": 0, "label": "late"}
+    assert late == {"source": 2, "output": 1, "target": 6, "input": 0, "label": "late", "form": None}
     assert [sorted(stage) for stage in found["stages"]] == [["number", "width", "x"]] * 2
 
 

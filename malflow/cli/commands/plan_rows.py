@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from malflow.diagnostics import describe
 from malflow.engine.plan import Program
-from malflow.nodes import StatefulNode
+from malflow.graph import forms_of
+from malflow.nodes import SourceNode, StatefulNode
 from malflow.operators.failures.dead_letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.protocol.manifest import StateEntry
@@ -94,6 +95,19 @@ def rows_of(plan: StartPlan, program: Program) -> list[Row]:
     ]
 
 
+def _forms_by_name(program: Program) -> dict[str, str]:
+    """Return how each operator gets columns, and each source gives them: ``[columns]``, ``[rows]``, or both."""
+    found: dict[str, list[str]] = {}
+    for (index, number), form in forms_of(program.vertices).items():
+        reader = program.vertices[index]
+        source = program.vertices[reader.inputs[number].vertex].node
+        for node in (reader.node, source) if isinstance(source, SourceNode) else (reader.node,):
+            forms = found.setdefault(node.name, [])
+            if f"[{form}]" not in forms:
+                forms.append(f"[{form}]")
+    return {name: " ".join(forms) for name, forms in found.items()}
+
+
 class _Rows:
     """Makes rows of a plan."""
 
@@ -101,6 +115,7 @@ class _Rows:
         self._plan = plan
         self._nodes = {it.node.name: it.node for it in program.vertices}
         self._sinks = {node.name: node for node in program.sinks}
+        self._forms = _forms_by_name(program)
         self._heirs = _heirs(plan.states)
         self._own = {it.entry.name for it in plan.states if it.entry is not None}
         self._unseen = {it.operator: it for it in plan.unseen}
@@ -121,7 +136,7 @@ class _Rows:
             entry.name if entry is not None and spec is not None and entry.name != spec.name else None,
             _type(entry, spec, change),
             None if entry is None or kind in (*_TIME, StateKind.SINK) or change == "source" else entry.keys,
-            self._note(state, change),
+            "  ".join(text for text in (self._note(state, change), self._forms.get(state.name, "")) if text),
             tuple(number for number, _ in refusals),
             cures,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from malflow.errors import MalflowError
 
@@ -23,6 +23,9 @@ class CodecUnavailable(MalflowError, RuntimeError):
 
 class Decoder(ABC, Generic[V_co]):
     """Convert bytes to values. A decoder is built once and used in several processes, so it must be picklable."""
+
+    emits_columns: ClassVar[bool] = False
+    """Whether `decode_column` returns columns."""
 
     @abstractmethod
     def decode(self, raw: bytes) -> V_co:

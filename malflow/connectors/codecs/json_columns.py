@@ -45,6 +45,8 @@ class JsonColumns(Decoder[dict[str, Any]]):
     [None, 1]
     """
 
+    emits_columns = True
+
     def __init__(self, schema: pa.Schema) -> None:
         for field in checked_schema("JsonColumns", schema):
             _check_type(field)

@@ -108,6 +108,7 @@ class CsvSource(FileSource[Any]):
             raise GraphError("CsvSource takes schema= without types= and partitions=; a schema has the types of fields")
         self._types = None if types is None else RecordTypes("CsvSource", types, of_text=True)
         self._columns = None if schema is None else _columns_of(schema)
+        self.emits_columns = schema is not None
         super().__init__(
             path,
             encoding=encoding,

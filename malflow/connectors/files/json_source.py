@@ -94,6 +94,7 @@ class JsonLinesSource(FileSource[Any]):
             raise GraphError("JsonLinesSource can't add columns of partitions= to a Struct; use a dataclass as types")
         else:
             self._types = StructTypes(types)
+        self.emits_columns = schema is not None
         super().__init__(
             path,
             encoding=encoding,

@@ -127,6 +127,7 @@ class KafkaSource(RejectingSource, StatefulSourceImpl[Part, Any, Any, Position])
             timestamps == "datetime",
             handling,
         )
+        self.emits_columns = self._options.decoder.emits_columns and not self._options.records
         self._start, self._stop, self._group, self._on_data_loss = start, stop, group, on_data_loss
         self.discover_every: timedelta | None = every
         self._consumers: list[SharedConsumer] = []

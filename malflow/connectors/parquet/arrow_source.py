@@ -175,7 +175,9 @@ class ArrowSource(StatefulSourceImpl[NoKeyType, Any, Any, int]):
         if filter is not None and not isinstance(filter, pc.Expression):
             raise GraphError(f"ArrowSource filter must be an expression of pyarrow.compute; got {short_repr(filter)}")
         self._data = data
-        self._options = _Options(row_options("ArrowSource", columns, row, timestamp, nanoseconds), filter)
+        rows = row_options("ArrowSource", columns, row, timestamp, nanoseconds)
+        self.emits_columns = rows.stay_columns
+        self._options = _Options(rows, filter)
 
     def list_parts(self) -> list[NoKeyType]:
         """Return the only part, `NoKey`."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from malflow.checks import check_choice, check_function, checked_names
 from malflow.columns import Column, Frame
 from malflow.columns.arrays import UnreadableItem, in_microseconds, is_readable, to_python
-from malflow.columns.row_classes import fields_of
+from malflow.columns.row_classes import fields_of, record_fields
 from malflow.errors import GraphError
 from malflow.records.rows import Rows
 from malflow.words import did_you_mean, plural
@@ -47,6 +47,12 @@ class RowOptions:
     timestamp: Timestamp
     nanoseconds: Nanoseconds
     fields: frozenset[str] | None = None
+
+    @property
+    def stay_columns(self) -> bool:
+        """Whether nothing is called with a row, so that records stay columns."""
+        is_plain = self.row in (dict, tuple) or isinstance(self.row, str) or record_fields(self.row) is not None
+        return is_plain and (self.timestamp is None or isinstance(self.timestamp, str))
 
     def reading(self, fields: frozenset[str]) -> RowOptions:
         """Return options for dicts of which only some fields are read; the same for other records."""

@@ -346,6 +346,7 @@ class ParquetSource(ListedFiles[Any, Any, PlainPosition]):
             discover_every=discover_every,
         )
         rows = row_options(me, columns, row, timestamp, nanoseconds)
+        self.emits_columns = rows.stay_columns
         self._options = _Options(
             rows, _condition(filter), on_replaced, self.follows_renames, self._partitions, self._storage_options
         )

@@ -35,8 +35,8 @@ const Edge = ({ edge, source, target, perSecond, isDim, isQuiet }) => {
     <g class=${`edge${isDim ? " dim" : ""}${isQuiet ? " quiet" : ""}`}>
       <path d=${route(edge.points, tip - end + 7)} stroke-width=${width.toFixed(2)} />
       <path class="tip" d=${`M${end} ${low}l-8-4.5v9z`} />
-      ${edge.label && html`<text x=${left + 2} y=${top + (isLow ? 15 : -6)}>${plain(edge.label, 16)}</text>`}
-      <title>${rate(perSecond)}${edge.label ? ` through output ${plain(edge.label, 40)} of ${plain(source.name, 80)}` : ""}</title>
+      ${edge.label && html`<text x=${left + 2} y=${top + (isLow ? 15 : -6)}>${plain(edge.label, 20)}</text>`}
+      <title>${rate(perSecond)}${edge.label ? ` through ${plain(edge.label, 40)} of ${plain(source.name, 80)}` : ""}</title>
     </g>
   `;
 };

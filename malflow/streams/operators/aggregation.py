@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overl
 from malflow.aggregators.contract import Aggregator
 from malflow.callables import advice
 from malflow.durations import as_length
+from malflow.operators.columns import are_columns
 from malflow.operators.keyed.stateful import RunningAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
@@ -320,4 +321,5 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
             definition=f"{kernel.definition} of all records",
             reads=kernel.fields,
             tells_by=(),
+            results=partial(are_columns, kernel),
         )

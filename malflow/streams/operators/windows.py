@@ -12,6 +12,7 @@ from malflow.aggregators.fuse import Kernel, compile_kernel
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, RegularPanes
 from malflow.nodes import TellsBy, UnionNode
+from malflow.operators.columns import are_columns
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.frontiers import INPUTS, REACHED
 from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
@@ -90,6 +91,7 @@ def add_window(
         reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
         local=local,
         tells_by=_telling(windows) if is_plain else None,
+        results=partial(are_columns, kernel) if is_plain and isinstance(windows, TimeWindows) else None,
     )
 
 
