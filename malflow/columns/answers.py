@@ -218,9 +218,12 @@ def as_batch(answer: Any) -> pa.RecordBatch:
         table = table.select([name for name in table.column_names if not name.startswith(_INDEX)])
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
-        raise ValueError("its answer has more than 2 GiB of texts in one column, which one batch can't hold")
+        raise ValueError(_TOO_LARGE)
     empty = [pa.array([], kind) for kind in table.schema.types]
     return batches[0] if batches else pa.record_batch(empty, names=table.column_names)
+
+
+_TOO_LARGE = "its answer has more than 2 GiB of texts in one column, which one batch can't hold"
 
 
 def _no_columns(answer: Any) -> str:
@@ -338,4 +341,6 @@ def flags_as_column(flags: np.ndarray[Any, Any]) -> pa.RecordBatch:
 def together(batches: Sequence[pa.RecordBatch], mask: Sequence[bool] | None = None) -> pa.RecordBatch:
     """Return record batches of one schema as one, without the rows at a false flag of a mask."""
     whole: Any = Frame(batches[0]).join([Frame(batch) for batch in batches], in_turn=False)
+    if whole is None:
+        raise ValueError(_TOO_LARGE)
     return (whole if mask is None else whole.select(mask)).batch

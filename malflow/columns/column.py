@@ -14,7 +14,7 @@ import pyarrow as pa
 from malflow.columns.arrays import canonical, from_ipc, in_years, numbers_of, to_ipc, to_python
 from malflow.records.column import BaseColumn, join_lists
 
-__all__ = ["PYTHON_TYPES", "Column", "Constant", "flags", "join_columns", "places", "turns"]
+__all__ = ["PYTHON_TYPES", "Column", "Constant", "flags", "join_columns", "joined_column", "places", "turns"]
 
 
 class Column(BaseColumn):
@@ -270,14 +270,15 @@ def join_columns(parts: Sequence[Sequence[Any]], *, in_turn: bool) -> Sequence[A
     [0, 5, 1, 6, 7]
     """
     order = turns(tuple(map(len, parts))) if in_turn and len(parts) > 1 else None
-    joined = _joined(parts)
+    joined = joined_column(parts)
     if joined is not None:
         return joined if order is None else joined.pick(order)  # type: ignore[arg-type] # as indices
     items = join_lists(parts, in_turn=False)
     return items if order is None else list(map(items.__getitem__, order.tolist()))
 
 
-def _joined(parts: Sequence[Sequence[Any]]) -> Column | Constant | None:
+def joined_column(parts: Sequence[Sequence[Any]]) -> Column | Constant | None:
+    """Return the items of several columns as one, in their order; None if it can't hold them."""
     constants = [part for part in parts if isinstance(part, Constant)]
     if len(constants) == len(parts):
         value = constants[0].value
@@ -315,7 +316,17 @@ def _as_column(part: Sequence[Any]) -> Column | None:
 
 
 def _joined_arrays(arrays: Sequence[pa.Array]) -> Column | None:
-    """Join arrays of one type; a dictionary and plain items of its type have one too."""
+    """Join arrays of one type; a dictionary and plain items of its type have one too.
+
+    Return None if the types differ, or an array would have more than 2 GiB of texts.
+    """
+    try:
+        return _concatenated(arrays)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        return None
+
+
+def _concatenated(arrays: Sequence[pa.Array]) -> Column | None:
     types = pa.types
     if any(types.is_dictionary(array.type) for array in arrays):
         encoded = [it if types.is_dictionary(it.type) else canonical(it.dictionary_encode()) for it in arrays]

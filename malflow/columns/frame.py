@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from malflow.columns.arrays import canonical, from_ipc, is_same, to_ipc, to_python
-from malflow.columns.column import Column, Constant, flags, join_columns, places, turns
+from malflow.columns.column import Column, Constant, flags, join_columns, joined_column, places, turns
 from malflow.columns.row_classes import MadeRows, record_fields
 from malflow.records.columnar import Columnar, count_made
 from malflow.records.rows import SomeFields, make_dicts
@@ -313,7 +313,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         return None
     columns = []
     for at in range(len(names)):
-        joined = join_columns([Column(batch.column(at)) for batch in batches], in_turn=False)
+        joined = joined_column([Column(batch.column(at)) for batch in batches])
         if not isinstance(joined, Column):
             return None
         columns.append(joined.array)

@@ -10,11 +10,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow.columns import Frame
+from malflow.columns.answers import as_batch, together
 from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.sinks import VecSink
 from malflow.windows import tumbling
@@ -238,6 +241,33 @@ def test_batches_without_rows() -> None:
             row for them in batches for row in them.to_pylist()
         ]
     assert found.count("'a'") == 2
+
+
+def of_a_gigabyte() -> pa.Array:
+    """Return a text of more than a gigabyte, which takes no memory until it is read."""
+    size = 1_100_000_000
+    offsets = pa.py_buffer(np.array([0, size], np.int32))
+    return pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, np.uint8)))
+
+
+def test_texts_that_one_batch_cannot_hold() -> None:
+    """They are joined as rows, or refused where there must be columns."""
+    batch = pa.record_batch({"text": of_a_gigabyte()})
+    assert Frame(batch).join([Frame(batch), Frame(batch)], in_turn=False) is None
+    with pytest.raises(ValueError, match="more than 2 GiB of texts in one column"):
+        together([batch, batch])
+    with pytest.raises(ValueError, match="more than 2 GiB of texts in one column"):
+        as_batch(pa.Table.from_batches([batch, batch]))
+
+
+def test_join_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(arrays: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    batches = [pa.record_batch({"text": ["a"]}), pa.record_batch({"text": ["b"]})]
+    monkeypatch.setattr(pa, "concat_arrays", short)
+    with pytest.raises(MemoryError, match="malloc"):
+        Frame(batches[0]).join([*map(Frame, batches)], in_turn=False)
 
 
 @pytest.mark.parametrize("debug", [False, True])
