@@ -70,7 +70,9 @@ def _as_pandas(batch: pa.RecordBatch) -> Any:
 
 
 def given(batch: Batch, columns: pa.RecordBatch, with_key: str | None, with_time: str | None) -> pa.RecordBatch:
-    """Return the columns of a batch, with its keys and timestamps as further ones.
+    """Return the columns of a batch for a function, with its keys and timestamps as further ones.
+
+    Dictionaries become plain items: most functions take no others, and whether a file has one depends on its items.
 
     Args:
         batch: the batch.
@@ -82,13 +84,50 @@ def given(batch: Batch, columns: pa.RecordBatch, with_key: str | None, with_time
         BadAnswer: if there is a column of this name.
         UnfitItem: if the keys or timestamps can't be a column.
     """
+    columns = _plain_items(columns)
     for option, name, items in (("with_key", with_key, batch.keys), ("with_time", with_time, batch.timestamps)):
         if name is None or items is None:
             continue
         if name in columns.schema.names:
             raise BadAnswer(f"{option}={name!r} is the name of a column that there is: {listed(columns.schema.names)}")
-        columns = columns.append_column(name, array_of_column(items, name))
+        columns = columns.append_column(name, _plain_array(array_of_column(items, name)))
     return columns
+
+
+def _plain_items(columns: pa.RecordBatch) -> pa.RecordBatch:
+    if not any(map(pa.types.is_dictionary, columns.schema.types)):
+        return columns
+    return pa.record_batch([_plain_array(it) for it in columns.columns], names=columns.schema.names)
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    return canonical(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
+
+
+def encoded_again(answer: pa.RecordBatch, given: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
+    """Return an answer whose columns have dictionaries again where they are those that the function got.
+
+    Args:
+        answer: the answer.
+        given: the columns that the function got.
+        columns: the columns of the batch.
+    """
+    names, found = answer.schema.names, list(answer.columns)
+    for at, name in enumerate(names):
+        place = columns.schema.get_field_index(name)
+        if place < 0 or not pa.types.is_dictionary(columns.schema.types[place]):
+            continue
+        if _is_one(answer.column(at), given.column(place)):
+            found[at] = columns.column(place)
+    return pa.record_batch(found, names=names)
+
+
+def _is_one(array: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are the same items in memory."""
+    if array.type != other.type or len(array) != len(other) or array.offset != other.offset:
+        return False
+    both = zip(array.buffers(), other.buffers(), strict=True)
+    return all((it and it.address) == (its and its.address) for it, its in both)
 
 
 def as_schema(schema: Any) -> pa.Schema:
@@ -110,7 +149,7 @@ def as_schema(schema: Any) -> pa.Schema:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    return canonical(pa.array([], kind)).type
+    return canonical(pa.nulls(0, kind)).type
 
 
 class AnswerReader:
@@ -205,6 +244,7 @@ def as_batch(answer: Any) -> pa.RecordBatch:
         if isinstance(answer, pa.Table):
             table = answer
         elif hasattr(answer, "__arrow_c_stream__"):
+            _check_objects(answer)
             table = pa.RecordBatchReader.from_stream(answer).read_all()
         elif hasattr(answer, "__arrow_c_array__"):
             return pa.record_batch(answer)
@@ -219,8 +259,17 @@ def as_batch(answer: Any) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise ValueError(_TOO_LARGE)
-    empty = [pa.array([], kind) for kind in table.schema.types]
-    return batches[0] if batches else pa.record_batch(empty, names=table.column_names)
+    if batches:
+        return batches[0]
+    return pa.record_batch([pa.nulls(0, kind) for kind in table.schema.types], names=table.column_names)
+
+
+def _check_objects(answer: Any) -> None:
+    """Check that a frame of polars has no column of Python objects: it would pass on their addresses as bytes."""
+    kinds = getattr(answer, "dtypes", ())
+    objects = [name for name, kind in zip(getattr(answer, "columns", ()), kinds, strict=False) if str(kind) == "Object"]
+    if objects:
+        raise BadAnswer(f"it answered Python objects in column '{objects[0]}'; answer a type of polars")
 
 
 _TOO_LARGE = "its answer has more than 2 GiB of texts in one column, which one batch can't hold"

@@ -242,6 +242,8 @@ def _itemsin_microseconds(kind: pa.DataType) -> pa.DataType | None:
         return pa.map_(key or kind.key_type, item or kind.item_type) if key or item else None
     if not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)) or kind.num_fields > 1:
         return None
+    if pa.types.is_union(kind):
+        return None
     inner = None if pa.types.is_struct(kind) else in_microseconds(kind.value_type)
     if inner is None or pa.types.is_dictionary(kind):
         return inner

@@ -83,8 +83,8 @@ class _CallsBatches(_TakesBatches):
         """Return several answers as one, without the rows that have a false flag."""
 
     @abstractmethod
-    def applied(self, batch: Batch, answer: Any) -> Batch:
-        """Return a batch as the answer for it says."""
+    def applied(self, batch: Batch, given: pa.RecordBatch, answer: Any) -> Batch:
+        """Return a batch as the answer for it says, from the columns that the function got."""
 
     @abstractmethod
     def as_columns(self, answer: Any) -> pa.RecordBatch:
@@ -177,7 +177,7 @@ class _CallsBatches(_TakesBatches):
             OperatorError: if it answers other rows for a part, or an answer has changed.
         """
         if not self.context.debug:
-            return self.applied(batch, answer)
+            return self.applied(batch, given, answer)
         from malflow.columns.laws import LawBroken, RowsAlone, check_unchanged, copied  # noqa: PLC0415 - as above
 
         if self._laws is None:
@@ -190,7 +190,7 @@ class _CallsBatches(_TakesBatches):
             check_unchanged(kept, columns, "an earlier answer")
         except LawBroken as broken:
             raise self._fault(batch, broken) from broken
-        return self.applied(batch, answer)
+        return self.applied(batch, given, answer)
 
     def _first_failure(self, batch: Batch, given: pa.RecordBatch, error: BaseException) -> Exception:
         """Return the error for the first row at which the function fails."""
@@ -203,8 +203,9 @@ class _CallsBatches(_TakesBatches):
         except failures() as worse:
             return self._fault(batch, worse)
         _note_missing_column(found, given.schema.names)
-        if len(batch) > 1:
-            found.add_note(f"it is row {at} of a batch of {len(batch):,}")
+        note = f"it is row {at} of a batch of {len(batch):,}"
+        if len(batch) > 1 and note not in getattr(found, "__notes__", ()):  # a function may raise one object again
+            found.add_note(note)
         return self.fail_at(found, batch, at, self.callback)
 
     def _fault(self, batch: Batch, error: BaseException) -> Exception:
@@ -338,11 +339,13 @@ class MapBatches(_CallsBatches):
 
         return together([self._reader.conformed(it) for it in answers], mask)
 
-    def applied(self, batch: Batch, answer: pa.RecordBatch) -> Batch:
-        """Return the batch with the answer as its values."""
+    def applied(self, batch: Batch, given: pa.RecordBatch, answer: pa.RecordBatch) -> Batch:
+        """Return the batch with the answer as its values. Columns that it has unchanged keep their dictionaries."""
         from malflow.columns import Frame  # noqa: PLC0415 - as above
+        from malflow.columns.answers import encoded_again  # noqa: PLC0415 - as above
 
-        return batch.with_values(Frame(answer))
+        columns = batch.values.batch if is_columnar(batch.values) else None
+        return batch.with_values(Frame(answer if columns is None else encoded_again(answer, given, columns)))
 
     def as_columns(self, answer: pa.RecordBatch) -> pa.RecordBatch:
         """Return the answer."""
@@ -364,8 +367,9 @@ class FilterBatches(_CallsBatches):
 
         return joined_flags(answers, mask)
 
-    def applied(self, batch: Batch, answer: Any) -> Batch:
+    def applied(self, batch: Batch, given: pa.RecordBatch, answer: Any) -> Batch:
         """Return the rows with a true flag."""
+        del given
         from malflow.columns.answers import chosen  # noqa: PLC0415 - as above
 
         return chosen(batch, answer)

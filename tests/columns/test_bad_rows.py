@@ -373,7 +373,7 @@ def test_types_of_letters_after_a_restart(row: Any, kind: str) -> None:
         runs: Any = partial(build, works=works)
         listener: Any = ReplayingListener("it", Output(quiet=True))
         SingleThreadRuntime(runs, backend, listeners=[listener]).execute()
-    assert {str(it.types) for it in seen} == {str(table.schema.types)}
+    assert {str(it.types) for it in seen} == {str([pa.int32(), pa.string()][: table.num_columns])}
     if kind == "filter":
         assert sorted(map(repr, sink.values)) == sorted(repr(it.value) for it in letters)
     assert len(sink) == 3

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from malflow import OperatorError
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.connectors.parquet import ArrowSource
+from malflow.sinks import VecSink
 from tests.columns.flows import records_of, values_of
 from tests.columns.test_functions_of_batches import ROWS, doubled
 
@@ -98,3 +101,69 @@ def test_an_index_of_pandas_is_not_a_column() -> None:
     schema = {"town": pa.string(), "n": pa.int64()}  # pandas has floats where there are nulls
     found = values_of(ROWS, lambda rows: rows.map_batches("it", pick, frame=pd.DataFrame, schema=schema))
     assert repr(found) == repr(ROWS.to_pylist())
+
+
+FRAMES: dict[str, tuple[Any, Any]] = {
+    "arrow": (None, lambda batch: batch.append_column("upper", pc.utf8_upper(batch["word"]))),
+    "polars": (pl.DataFrame, lambda df: df.with_columns(upper=pl.col("word").str.to_uppercase())),
+    "a join of polars": (
+        pl.DataFrame,
+        lambda df: df.join(
+            pl.DataFrame({"word": ["a", "b"], "upper": ["A", "B"]}), on="word", how="left", maintain_order="left"
+        ),
+    ),
+    "pandas": (lambda batch: batch.to_pandas(), lambda df: df.assign(upper=df.word.str.upper())),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("debug", [False, True])
+def test_texts_are_plain_whatever_their_encoding(name: str, debug: bool) -> None:
+    """A Parquet file has a dictionary of few texts, and none of many; a function gets the same types of both."""
+    frame, function = FRAMES[name]
+    plain = pa.record_batch({"word": ["a", "b", None]})
+    table = pa.Table.from_batches([plain]).append_column("n", [[1, 2, 3]])
+    encoded = table.set_column(0, "word", table["word"].dictionary_encode())
+    batches = [*encoded.to_batches(), *table.to_batches()]
+
+    def build(rows: Any) -> Any:
+        return rows.map_batches("it", function, frame=frame).filter_batches("a", are_a)
+
+    def are_a(batch: Any) -> Any:
+        assert batch.schema.field("word").type == pa.string()
+        return pc.or_kleene(pc.starts_with(batch["word"], "a"), pc.is_null(batch["word"]))
+
+    a, missing = {"word": "a", "n": 1, "upper": "A"}, {"word": None, "n": 3, "upper": None}
+    assert values_of(batches, build, debug=debug) == [a, missing, a, missing]
+
+
+def test_columns_that_a_function_leaves_keep_their_dictionaries() -> None:
+    table = pa.table({"word": pa.array(["a", "b", "a"]).dictionary_encode(), "n": [1, 2, 3]})
+    sink: VecSink[Any, Any, Any] = VecSink()
+
+    def build_dataflow(provider: StreamProvider) -> None:
+        rows = provider.new_stream().source("rows", ArrowSource(table))
+        more = rows.map_batches("it", lambda batch: batch.append_column("same", batch["word"]))
+        more.filter_batches("all", lambda batch: pc.greater(batch["n"], 0)).sink("out", sink)
+
+    SingleThreadRuntime(build_dataflow).execute()
+    for frame in sink.frames():
+        assert pa.types.is_dictionary(frame.batch.schema.field("word").type)
+        assert frame.batch.schema.field("same").type == pa.string()
+
+
+def test_objects_of_polars_are_refused() -> None:
+    def build(rows: Any) -> Any:
+        return rows.map_batches("it", lambda df: df.with_columns(o=pl.Series([object()] * len(df))), frame=pl.DataFrame)
+
+    with pytest.raises(OperatorError, match="it answered Python objects in column 'o'; answer a type of polars"):
+        values_of(pa.table({"n": [1]}), build)
+
+
+def test_categories_of_polars() -> None:
+    def build(rows: Any) -> Any:
+        kinds = {"category": pl.Categorical, "enum": pl.Enum(["1", "2"])}
+        casts = {name: pl.col("n").cast(pl.String).cast(kind) for name, kind in kinds.items()}
+        return rows.map_batches("it", lambda df: df.with_columns(**casts), frame=pl.DataFrame)
+
+    assert values_of(pa.table({"n": [1, 2]}), build) == [{"n": n, "category": str(n), "enum": str(n)} for n in (1, 2)]
