@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from malflow import MultiProcessRuntime, SingleThreadRuntime, SparkRuntime, StreamProvider, agg
+from malflow import MultiProcessRuntime, SingleThreadRuntime, SparkRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.errors import OperatorError
 from malflow.sinks import VecSink
-from malflow.windows import tumbling
+from malflow.windows import counting, session, sliding, tumbling
 
 ROWS = 4000
 
@@ -120,6 +120,35 @@ def test_operator_that_makes_most_rows_is_told(caplog: pytest.LogCaptureFixture)
     told = [it.getMessage() for it in caplog.records if "as columns" in it.getMessage()]
     assert len(told) == 1
     assert told[0].startswith("operator 'large' has made Python objects of ")
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        {"windows": session(3)},
+        {"windows": counting(4)},
+        {"windows": counting(4, 2)},
+        {"windows": counting(2, 4)},
+        {"windows": tumbling(10), "early": 5},
+        {"windows": sliding(10, 5), "early": 5},
+    ],
+    ids=str,
+)
+def test_windows_without_arrays_read_columns(windows: dict[str, Any]) -> None:
+    table = pa.table({"k": [f"k{at % 3}" for at in range(100)], "n": list(range(100))})
+    sinks = [VecSink[Any, Any, Any](), VecSink[Any, Any, Any]()]
+
+    def build(provider: StreamProvider, by_records: bool = False) -> None:
+        rows: Any = provider.new_stream().source("rows", ArrowSource(table))
+        rows = rows.map("copied", dict) if by_records else rows
+        timed = rows.generate_epochs("epochs", limit_out_of_orderness(3)).on_time
+        keyed = timed.key_distribute("key", "k").window(**windows)
+        keyed.aggregate("results", agg.collect("n"), agg.sum("n")).sink("out", sinks[by_records])
+
+    assert on_one_thread(build).rows_made == {}
+    on_one_thread(lambda provider: build(provider, by_records=True))
+    assert list(sinks[0]) == list(sinks[1])
+    assert len(sinks[0]) > 0
 
 
 def test_readers_of_one_stream_do_not_cost_each_other_the_columns(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from malflow.operators.epochs.frontiers import REACHED, ReachedEpoch
 from malflow.operators.waiting import Waiting
 from malflow.operators.windows.local_aggregate import NumberedAccumulators
 from malflow.records.batch import Batch
-from malflow.records.columnar import made
 from malflow.states.keyed import KeyedState
 from malflow.windows import CountWindows, Timing, WindowResult
 from malflow.words import short_repr
@@ -122,10 +121,10 @@ class CountAggregate(Operator):
             del self.state[key], numbered.loaded[key]
 
     def _add(self, batch: Batch, rows: list[int], numbers: list[int], accs: dict[int, Any]) -> None:
-        added = batch if self._every == self._size else _picked(batch, rows)
-        rest = iter(added.values)
+        added = batch if self._every == self._size else batch.take(rows)
+        records, rest = self._kernel.begin(added.values)
         try:
-            self._kernel.add(accs, numbers, rest, added.timestamps)
+            self._kernel.add(accs, numbers, records, added.timestamps)
         except failures() as error:
             raise self.fail(error, added, rest) from error
 
@@ -167,12 +166,6 @@ class CountAggregate(Operator):
                 f"{short_repr(last)}"
             )
             raise self.error(error, about=about) from error
-
-
-def _picked(batch: Batch, rows: list[int]) -> Batch:
-    """Return the records at some indices. Indices may repeat."""
-    keys, values, timestamps = list(batch.key_column()), made(batch.values), batch.timestamps
-    return Batch([keys[row] for row in rows], [values[row] for row in rows], [timestamps[row] for row in rows])
 
 
 def _record(batch: Batch, index: int) -> tuple[Any, Any, Any]:

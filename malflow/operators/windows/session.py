@@ -189,9 +189,9 @@ class SessionAggregate(WindowOperator):
     def _add_pending(self) -> None:
         """Add the records with known sessions to their accumulators."""
         pending, numbers = self._run.pending()
-        rest = iter(pending.values)
+        records, rest = self._kernel.begin(pending.values)
         try:
-            self._kernel.add(self._run.accs, numbers, rest, pending.timestamps)
+            self._kernel.add(self._run.accs, numbers, records, pending.timestamps)
         except failures() as error:
             raise self.fail(error, pending, rest) from error
 
