@@ -153,6 +153,16 @@ def test_columns_that_a_function_leaves_keep_their_dictionaries() -> None:
         assert schema.field("same").type == pa.string()
 
 
+def test_texts_that_a_function_replaces() -> None:
+    table = pa.table({"word": pa.array(["a", "b", "a"]).dictionary_encode()})
+
+    def upper(batch: Any) -> Any:
+        return pa.record_batch({"word": pc.utf8_upper(batch["word"])})
+
+    replaced = values_of(table, lambda rows: rows.map_batches("it", upper))
+    assert [row["word"] for row in replaced] == ["A", "B", "A"]
+
+
 def test_objects_of_polars_are_refused() -> None:
     def build(rows: Any) -> Any:
         return rows.map_batches("it", lambda df: df.with_columns(o=pl.Series([object()] * len(df))), frame=pl.DataFrame)

@@ -17,6 +17,7 @@ _FUNCTIONS = "tests/columns/test_functions_of_batches.py"
 _CHECKS = "tests/columns/test_laws_of_batches.py"
 _COLUMNS = "tests/columns/test_to_columns.py"
 _TABLES = "tests/columns/test_exactly_once.py"
+_LIBRARIES = "tests/columns/test_libraries.py"
 
 BATCH_BUGS = [
     Bug(
@@ -202,5 +203,37 @@ BATCH_BUGS = [
         "        size = sizes.randint(1, _LARGEST)\n",
         "        size = 1\n",
         (f"{_TABLES}::test_frames_have_drawn_sizes",),
+    ),
+    Bug(
+        "letters forget the types of the columns that their rows came from",
+        "the types are found in the rows",
+        "operators/failures/guard.py",
+        "        self._letters.columns = types\n",
+        "        del types\n",
+        (f"{_ROWS}::test_types_of_letters_after_a_restart",),
+    ),
+    Bug(
+        "letters that are replayed have the types of the last batch",
+        "the types of a stream stay the same",
+        _BATCHES,
+        "        like = self._like if types is None else like_of(types, batch.values[0])\n",
+        "        like = self._like\n",
+        (f"{_ROWS}::test_types_of_letters_after_a_restart",),
+    ),
+    Bug(
+        "functions get dictionaries where a file has them",
+        "the fewer copies, the better",
+        _ANSWERS,
+        "    columns = _plain_items(columns)\n",
+        "",
+        (f"{_LIBRARIES}::test_texts_are_plain_whatever_their_encoding",),
+    ),
+    Bug(
+        "another column gets the dictionary of one of its name",
+        "a name is the same column",
+        _ANSWERS,
+        "        if _is_one(answer.column(at), given.column(place)):\n",
+        "        if answer.column(at).type == given.column(place).type:\n",
+        (f"{_LIBRARIES}::test_texts_that_a_function_replaces",),
     ),
 ]

@@ -108,4 +108,28 @@ FRAME_BUGS = [
         "    return node.passes or after\n",
         (f"{_STAY}::test_columns_that_nobody_reads_are_not_decoded",),
     ),
+    Bug(
+        "columns of two schemas for the driver become rows",
+        "a chunk is cut by its size",
+        "runtime/transport/chunks.py",
+        "                if self._waiting and schema != self._schema:\n                    self._pack()\n",
+        "",
+        ("tests/columns/test_sinks.py::test_columns_of_several_schemas_for_the_driver_stay_columns",),
+    ),
+    Bug(
+        "a question writes all keys back first",
+        "the state is then up to date",
+        "operators/keyed/stateful.py",
+        "        found.update(arrays.look(keys, limit))\n",
+        "        self.sync_state()\n        found.update(self.state)\n",
+        ("tests/columns/test_live_answers.py::test_states_of_keys",),
+    ),
+    Bug(
+        "arrays that begin with a restored state leave its first key out",
+        "codes begin at one",
+        "columns/aggregates/accumulators.py",
+        "                field[places] = items\n",
+        "                field[places[1:]] = items[1:]\n",
+        ("tests/golden/test_in_columns.py::test_columns_continue_from_golden_files",),
+    ),
 ]
