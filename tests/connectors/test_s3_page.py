@@ -29,7 +29,10 @@ pytestmark = pytest.mark.slow
 ROWS = [{"town": "Ulm", "cents": 3}, {"town": "Bonn", "cents": 4}]
 
 
-WAYS = [("moto", "arguments"), pytest.param("versitygw", "environment", marks=pytest.mark.servers)]
+WAYS = [
+    ("moto", "arguments"),
+    pytest.param("versitygw", "environment", marks=[pytest.mark.servers, pytest.mark.nightly]),
+]
 if NIGHTLY:
     WAYS += [("moto", "environment"), pytest.param("versitygw", "arguments", marks=pytest.mark.servers)]
 

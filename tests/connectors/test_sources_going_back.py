@@ -125,7 +125,7 @@ class ParquetFiles(Files):
         pq.write_table(pa.table({"n": numbers}), self.path("parquet"))
 
 
-@pytest.fixture(params=at_night(["kafka", "changes", "redis", "lines", "parquet"], but=["changes", "lines"]))
+@pytest.fixture(params=at_night(["kafka", "changes", "redis", "lines", "parquet"], but=["lines"]))
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Input]:
     """Return a kind of source, and its input."""
     kind: str = request.param

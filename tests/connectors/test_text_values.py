@@ -171,7 +171,7 @@ def test_values_sent_to_a_web_server(codec: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/"
         record = {"make_record": lambda number, value: {"n": number, "v": value}}
         check("HTTP", lambda: HttpSink(url, encode=codec, retries=0), lambda: found, **record, **CODECS["json"])

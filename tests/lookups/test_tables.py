@@ -212,7 +212,7 @@ def server() -> Iterator[Server]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         http.daemon_threads = True
-        Thread(target=http.serve_forever, daemon=True).start()
+        Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
         told.url = f"http://127.0.0.1:{http.server_port}/{SECRET}/users"
         yield told
         http.shutdown()

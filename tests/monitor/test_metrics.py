@@ -166,7 +166,9 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)  # a command would wait for another kind
+    thread = threading.Thread(
+        target=server.serve_forever, args=(0.02,), daemon=True
+    )  # a command would wait for another kind
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", received

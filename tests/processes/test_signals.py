@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from malflow.snapshot import fsck
+from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 from tests.processes.children import (
     assert_exact,
@@ -25,11 +26,14 @@ pytestmark = pytest.mark.slow
 
 SIZE = 5_000
 SLOW = Options(size=SIZE, every=0.02, sleep=0.002)
-STOPS = [signal.SIGTERM, signal.SIGINT]
+CODES = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: -signal.SIGINT}
+"""The exit codes after a second signal that stops a run."""
+
+STOPS = [*CODES]
 
 
 @pytest.mark.fault("H1")
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("number", at_night(STOPS, but=STOPS[:1]))
 def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
         wait_until(lambda: newest(tmp_path) and counted(tmp_path))
@@ -43,7 +47,7 @@ def test_a_signal_ends_the_tick_and_takes_a_last_snapshot(tmp_path: Path, number
 
 
 @pytest.mark.fault("H2")
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("number", at_night(STOPS, but=STOPS[1:]))
 def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.Signals) -> None:
     go = tmp_path / "go"
     with child(tmp_path / "job", Options(size=SIZE, every=0.02, sleep=0.002, held=str(go))) as process:
@@ -60,7 +64,7 @@ def test_a_signal_during_a_snapshot_waits_for_it(tmp_path: Path, number: signal.
 
 
 @pytest.mark.fault("E22", "H3")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
+@pytest.mark.parametrize(("number", "code"), at_night([*CODES.items()], but=[*CODES.items()][:1]))
 def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -83,7 +87,7 @@ def test_a_second_signal_ends_at_once_and_the_last_snapshot_stands(
 
 
 @pytest.mark.fault("H5")
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", at_night([signal.SIGHUP, signal.SIGQUIT], but=[signal.SIGHUP]))
 def test_a_signal_that_nobody_handles_is_like_a_kill(tmp_path: Path, number: signal.Signals) -> None:
     with child(tmp_path, SLOW) as process:
         wait_until(lambda: newest(tmp_path))

@@ -198,7 +198,8 @@ class _Broken(Server):
         return ["sh", "-c", "echo no memory; exit 3"]
 
 
-def test_server_that_does_not_start(server_session: Session, tmp_path: Path) -> None:
+def test_server_that_does_not_start(server_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.servers.server._LAUNCH_SECONDS", 0.2)
     with pytest.raises(ServerError, match=r"Broken did not start within .* s:\nno memory"):
         _Broken(tmp_path).start()
     for _ in range(2):
