@@ -36,6 +36,7 @@ LONG = {
     "test_a_file_that_is_new_to_a_job_is_exact_from_its_first_line",
     "test_a_log_that_is_rotated_while_it_is_watched",
     "test_a_parked_key_is_replayed_in_its_order",
+    "test_a_query_finds_the_state_of_a_part",
     "test_a_run_that_goes_on_keeps_what_was_written",
     "test_a_source_that_discovers_after_its_parts",
     "test_a_start_at_the_end_of_the_input_takes_no_snapshot",

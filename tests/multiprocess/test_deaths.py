@@ -104,7 +104,9 @@ def test_a_restart_of_a_run_with_restore_goes_on_from_the_latest_snapshot(tmp_pa
 
 
 @pytest.mark.fault("E21")
-@pytest.mark.parametrize(("how", "method"), CASES)
+@pytest.mark.parametrize(
+    ("how", "method"), at_night(product(DEATHS, BOTH), but=[("SIGKILL", "spawn"), ("exit", BOTH[0])])
+)
 def test_a_run_without_a_persistence_ends_and_names_the_process(tmp_path: Path, how: str, method: str) -> None:
     dies, heard = Dies(how, tmp_path), Heard()
     build = summed(scripted(range(SIZE)), dies, VecSink())

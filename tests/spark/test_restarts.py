@@ -24,6 +24,7 @@ from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session
 from malflow.sources import SingleIteratorSource
 from malflow.states.kinds import StateSpec
 from tests.kit.backends import kept_states
+from tests.kit.nights import at_night
 from tests.kit.waiting import wait_until
 from tests.spark.flows import backend_at, expected_sums, kept_sums, sums
 
@@ -326,7 +327,9 @@ def anew(folder: Path, numbers: int, always: bool) -> Callable[[Any], Any]:
 
 
 @pytest.mark.fault("I2")
-@pytest.mark.parametrize("keeps", [True, False], ids=["with_a_snapshot_in_between", "from_the_beginning"])
+@pytest.mark.parametrize(
+    "keeps", at_night([True, False], but=[True]), ids=["with_a_snapshot_in_between", "from_the_beginning"]
+)
 def test_a_restart_that_would_count_records_twice_is_refused(spark: Any, tmp_path: Path, keeps: bool) -> None:
     backend, folder = backend_at(tmp_path), tmp_path / "scratch"
     folder.mkdir()
