@@ -59,7 +59,8 @@ class SqlRows:
     def rows(self, as_: Any = dict) -> Any:
         """Return the rows as a stream of dicts, of tuples, or of instances of a class.
 
-        TIMESTAMP columns become datetimes without a zone, TIMESTAMP_LTZ columns datetimes in UTC.
+        TIMESTAMP columns become datetimes without a zone, TIMESTAMP_LTZ columns datetimes in UTC. The timestamps of the
+        records are numbers, in units of the precision of the time attribute.
 
         Args:
             as_: ``dict``, ``tuple``, or a class that is called with the columns in their order.
@@ -99,7 +100,8 @@ class Sql:
             name: the name of the table.
             stream: the stream.
             schema: the columns with their types, as in CREATE TABLE; or a dataclass, named tuple or typed dict.
-            time: the column that holds the timestamps of the records, in units of its precision.
+            time: the column that holds the timestamps of the records. These are datetimes, or numbers in units of the
+                column's precision.
             late: the late records of the stream; those of `event_time` are found without it.
 
         Raises:

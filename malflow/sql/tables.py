@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from malflow.diagnostics import written_at
@@ -17,6 +18,7 @@ from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of, fitted
 from malflow.sql.build.streams import Rows
 from malflow.sql.casts import cast
+from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError
@@ -177,13 +179,23 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
         if known[time].kind not in TIMES:
             raise SqlError([Fault(f"time={time!r} is {known[time].name}; use TIMESTAMP", Span(0, 0), schema)])
         fields = tuple(replace(it, is_time=it.name == time) for it in fields)
-    made, operator = door(fields), names.give("row")
+    made, row, place = door(fields), names.give("row"), names.give("time")
+    digits = next((it.type.size for it in fields if it.is_time), None)
 
-    def build() -> Rows:
-        on_time = stream.map(operator, made)
-        return Rows(on_time, None if late is None else late.map(f"{operator}.late", made))
+    def rows(of: Any, end: str) -> Any:
+        found = of.map(f"{row}{end}", made)
+        return found if digits is None else found.convert_timestamps(f"{place}{end}", _units_of(digits))
 
-    return Table(fields, build)
+    return Table(fields, lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")))
+
+
+def _units_of(digits: int) -> Callable[[Any], Any]:
+    """Return the function that makes numbers of units of datetimes; numbers are taken as they are."""
+
+    def units(moment: Any) -> Any:
+        return instant(moment, digits) if isinstance(moment, datetime) else moment
+
+    return units
 
 
 def created(statement: tree.CreateTable, text: Source, provider: Any, names: Names, connect: Connect) -> Table:

@@ -13,13 +13,13 @@ from malflow.errors import GraphError
 from malflow.failures import ErrorPolicy
 from malflow.graph import check_name
 from malflow.message import DataMessage
-from malflow.nodes import EpochsNode, Mixture, Port, TimestampsNode, Vertex
+from malflow.nodes import EpochsNode, Mixture, Port, StatelessNode, TimestampsNode, Vertex
 from malflow.operators.contract import Logic, OperatorContext
 from malflow.operators.epochs.generator import GenerateEpochs
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.epochs.rounding import LimitedOutOfOrderness, Step, limit_out_of_orderness
-from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField
+from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField, ConvertTimestamps
 from malflow.streams.arguments import (
     checked_function,
     checked_idleness,
@@ -201,6 +201,30 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         self._graph.unfinished.add(name)
         kind = KeyedNeedsEpochs if self._is_keyed else NeedsEpochs
         return kind(name, stamped, self._graph.unfinished)
+
+    def convert_timestamps(self, name: str, function: Callable[[T], TO]) -> Stream[K, V_co, TO]:
+        """Replace each timestamp and each epoch (watermark) with the function's result, such as datetimes with numbers.
+
+        Unlike `assign_timestamps` it keeps the epochs. So the function must keep the order: a later instant must not
+        become an earlier one, and two timestamps of records that differ must not become one. Epochs may lie between
+        timestamps, and be rounded down. Convert the late records of a stream too.
+
+        Args:
+            name: the operator's name.
+            function: returns the new timestamp, or epoch.
+
+        >>> def seconds(stream):
+        ...     timed = stream.event_time("times", lambda msg: msg.value, out_of_orderness=5)
+        ...     inspected = timed.convert_timestamps("seconds", lambda millis: millis // 1000)
+        ...     return inspected.inspect_frontier("time", lambda epoch, ctx: print(epoch))
+        >>> run([1000, 3000], seconds)
+        0
+        2
+        MAX
+        [1000, 3000]
+        """
+        logic = partial(ConvertTimestamps, callback=checked_function(name, "function", function, "timestamp"))
+        return self._at(self._append(StatelessNode(name, logic, placed_by=self._placed_by())))
 
     def generate_epochs(
         self,

@@ -136,6 +136,7 @@ def test_a_function_in_the_place_of_the_name_is_explained() -> None:
         ("key_local", "key_fn"),
         ("key_distribute", "key_fn"),
         ("assign_timestamps", "assigner"),
+        ("convert_timestamps", "function"),
         ("generate_epochs", "generator"),
     ],
 )
@@ -359,6 +360,7 @@ ROLES: dict[str, Any] = {
     "key_fn": lambda s, f: s.key_local("op", f),
     "partitioner of keys": lambda s, f: s.key_distribute("op", str, f),
     "assigner": lambda s, f: s.assign_timestamps("op", f),
+    "function of convert_timestamps": lambda s, f: s.convert_timestamps("op", f),
     "generator": lambda s, f: s.generate_epochs("op", f),
     "partitioner": lambda s, f: s.split("op", f, 2),
     "mapper of states": lambda s, f: s.key_local("k", str).stateful_map("op", f),

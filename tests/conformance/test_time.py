@@ -19,11 +19,13 @@ from malflow import (
     OperatorError,
     SingleThreadRuntime,
     StreamProvider,
+    agg,
     limit_out_of_orderness,
 )
 from malflow.sinks import StatelessSink, StatelessSinkImpl, VecSink
 from malflow.sources import TextFileSource
 from malflow.testing import PAUSE, ScriptedSource, Timed
+from malflow.windows import tumbling
 from tests.conformance.dataflow import epochs_of, messages_of, sis, values_of
 from tests.kit.log import Log
 
@@ -47,6 +49,35 @@ def test_epochs_of_the_old_time_are_removed(runtime: Any, log: Log) -> None:
         return on_time.assign_timestamps("t", lambda m: m.value).generate_epochs("new", no_epochs)[0]
 
     assert epochs_of(runtime, range(10), build, log) == [MAX]
+
+
+def test_converted_timestamps_keep_their_epochs_and_lateness(any_parallelism: Any) -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def build(stream: Any) -> Any:
+        timed = stream.event_time("times", lambda msg: start + timedelta(seconds=msg.value), out_of_orderness="2s")
+
+        def keyed(it: Any, name: str) -> Any:
+            units = it.convert_timestamps(f"{name} units", lambda moment: int((moment - start).total_seconds()))
+            return units.key_distribute(name, lambda msg: msg.value % 2)
+
+        windows = keyed(timed, "on time").window(tumbling(10)).allow_late(keyed(timed.late, "late"))
+        return windows.aggregate("sums", agg.sum()).results
+
+    found = messages_of(any_parallelism, [1, 9, 3, 12, 5, 20, 2], build)
+    assert sorted((it.key, it.value.start, it.value.value) for it in found) == [
+        (0, 10, 12),
+        (0, 20, 20),
+        (1, 0, 13),
+    ]
+    assert {it.timestamp for it in found} == {9, 19, 29}
+
+
+def test_a_conversion_that_fails_names_its_record(runtime: Any) -> None:
+    with pytest.raises(
+        OperatorError, match=r"operator 'op' failed at key NoKey, value 7, timestamp 0: ZeroDivisionError"
+    ):
+        values_of(runtime, [7], lambda s: s.convert_timestamps("op", lambda moment: 1 // moment))
 
 
 def test_an_epoch_is_issued_after_its_message(runtime: Any, log: Log) -> None:

@@ -97,6 +97,28 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(kind: str, value: An
         rows_of("SELECT v FROM t", [{"v": value}], f"v {kind}")
 
 
+@pytest.mark.parametrize(("kind", "zone"), [("TIMESTAMP(3)", None), ("TIMESTAMP_LTZ(6)", UTC)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stream_with_datetimes_as_timestamps_is_a_table_with_time(kind: str, zone: Any, workers: int) -> None:
+    sink = VecSink[Any, Any, Any]()
+    values = [
+        (number, datetime(2026, 3, 1, 0, 0, second, tzinfo=zone)) for number, second in enumerate([1, 9, 12, 3, 31])
+    ]
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        stream = provider.new_stream().source("values", SingleIteratorSource(values))
+        timed = stream.event_time("times", lambda msg: msg.value[1], out_of_orderness="5s")
+        sql.table("t", timed, f"id BIGINT, ts {kind}", time="ts")
+        text = """SELECT window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+        GROUP BY window_start, window_end"""
+        sql.query("q", text).rows(tuple).sink("out", sink)
+
+    SingleThreadRuntime(build, parallelism=workers).execute()
+    days = [datetime(2026, 3, 1, 0, 0, second, tzinfo=zone) for second in (0, 10, 30)]
+    assert sorted(sink.values) == [*zip(days, [3, 1, 1], strict=True)]
+
+
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(OperatorError, match=r"ValueError: column 'city' is missing in \{'id': 1\}"):
         rows_of("SELECT id FROM t", [{"id": 1}])

@@ -23,6 +23,7 @@ from malflow.words import error_text, short_repr
 __all__ = [
     "AssignTimestamps",
     "AssignTimestampsByField",
+    "ConvertTimestamps",
     "as_python",
     "check_epoch",
     "checked_timestamps",
@@ -280,6 +281,24 @@ class AssignTimestamps(Operator):
             pass
         checked, failed = attempt(guard, partial(map, _compared(finder)), stamps, batch)
         return without(failed, Batch(batch.keys, batch.values, checked, batch.epochs))
+
+
+class ConvertTimestamps(Operator):
+    """Replace each timestamp and each epoch with the function's result; `MAX` stays."""
+
+    def process(self, batch: Batch) -> Sequence[Batch]:
+        """Convert the column of timestamps, and the epochs."""
+        convert, rest = self.callback, iter(listed(batch.timestamps))
+        try:
+            converted = [convert(moment) for moment in rest]
+        except failures() as error:
+            raise self.fail(error, batch, rest) from error
+        stamps = checked_timestamps(self, batch, converted)
+        try:
+            epochs = [(at, epoch if epoch is MAX else convert(epoch)) for at, epoch in batch.epochs]
+        except failures() as error:
+            raise self.error(error, about="an epoch") from error
+        return (Batch(batch.keys, batch.values, stamps, epochs),)
 
 
 class AssignTimestampsByField(AssignTimestamps):
