@@ -75,10 +75,10 @@ def test_a_source_that_polled_less_catches_up_with_another() -> None:
 
     with run_of(build) as run:
         fast, slow = run._sources
-        usual, slow.most = slow.most, 8
+        usual, slow.limits.most = slow.limits.most, 8
         while fast.polled < BATCH_SIZE // 2:
             run.tick()
-        slow.most = usual
+        slow.limits.most = usual
         run.tick()
         assert slow.polled == fast.polled
 

@@ -315,7 +315,7 @@ DEAL_BUGS = [
     Bug(
         "a busy part beside quiet ones has its share of a tick only",
         "shares are fair",
-        "operators/hosting/source.py",
+        "operators/hosting/poll_limits.py",
         "        if rest < _SMALLEST_POLL:\n",
         "        if rest < BATCH_SIZE:\n",
         ("tests/operators/hosting/test_shares_of_ticks.py",),
@@ -323,9 +323,8 @@ DEAL_BUGS = [
     Bug(
         "a part is polled again after its end",
         "a reader knows when it has ended",
-        "operators/hosting/source.py",
-        "                if self._call(part, self._readers[part].is_finished):\n                    continue\n"
-        "                more = ",
+        "operators/hosting/poll_limits.py",
+        "                if self._is_finished(part):\n                    continue\n                more = ",
         "                more = ",
         ("tests/operators/hosting/test_shares_of_ticks.py",),
     ),

@@ -16,26 +16,15 @@ from malflow.message import MAX
 from malflow.operators.contract import OperatorContext
 from malflow.operators.failures.guard import Guard
 from malflow.operators.hosting.parts import PartOperator
+from malflow.operators.hosting.poll_limits import PollLimits
 from malflow.operators.hosting.reader import Lags, PickledReader, Reader, Share, lag_of, share_of, total_share
 from malflow.operators.waiting import OperatorTime
-from malflow.records.batch import BATCH_SIZE, Batch, concat, interleave
-from malflow.records.columnar import is_columnar, rows_made
+from malflow.records.batch import Batch, concat, interleave
+from malflow.records.columnar import is_columnar
 from malflow.sources.contract import Rejected, StatefulSource, StatelessSource
 from malflow.words import error_line, error_text, qualified_name, short_repr
 
 __all__ = ["Source", "reading"]
-
-_SMALLEST_POLL = 64
-"""The least limit of a part, unless the limit of the whole tick is lower."""
-
-_WIDEST = 8
-"""How much more than other records is read of columns that stay columns: 65,536 rows cost little more than 8,192."""
-
-_WIDENED_SECONDS = 0.05
-"""The most time between two polls at which the next one reads more columns; at twice that time it reads fewer."""
-
-_FEW_MADE = 2
-"""Columns stay columns if at most one in so many of their records has become an object."""
 
 _NO_TIME = timedelta(0)
 
@@ -51,7 +40,7 @@ class Source(PartOperator):
         emitted: the number of records emitted in the last tick.
         polled_by_part: the same for each part that emitted records.
         pauses: whether the next tick polls nothing.
-        most: the maximum number of records that a tick polls.
+        limits: how many records a tick polls.
         final: whether the next tick is the last, which emits the epoch `MAX` and polls nothing.
         heard: the start of the last tick in which each part emitted records, in this process.
         in_order: whether the parts are read one after the other.
@@ -77,14 +66,12 @@ class Source(PartOperator):
         self.polled_by_part: dict[Any, int] = {}
         self.polls = self.saturated = 0
         self.pauses = False
-        self.most = BATCH_SIZE
         self.final = False
         self.heard: dict[Any, datetime] = {}
         self.in_order = bool(getattr(source.impl, "in_order", False))
         self.live_parts: tuple[Any, ...] = ()
         self.polled_parts = self.live_parts
-        self._limit = BATCH_SIZE
-        self._width = _Width()
+        self.limits = PollLimits(self._poll, self._is_at_end)
         self._now = datetime.now(UTC)
         self._source = source
         self._has_positions = isinstance(source, StatefulSource)
@@ -183,7 +170,7 @@ class Source(PartOperator):
 
     def begin_tick(self, tick: Tick) -> None:
         """Set the poll limit, and the clock of the readers that have one."""
-        self._now, self._limit = tick.now, tick.limit
+        self._now, self.limits.limit = tick.now, tick.limit
         for part in self.live_parts:
             self._call(part, self._readers[part].set_clock, tick)
 
@@ -198,12 +185,8 @@ class Source(PartOperator):
         limit = 0
         self.asked_parts = parts = self.live_parts[: 1 if self.in_order else None]
         if not self.pauses:
-            limit = self._limit_of_part(1 if self._in_turn else len(parts) or 1)
-            if 2 * self._limit >= BATCH_SIZE <= self.most:  # pacing keeps a little below for uneven workers
-                limit *= self._width.next()
-            polled = self._poll_in_turn(limit) if self._in_turn else {part: self._poll(part, limit) for part in parts}
-            if len(parts) > 1 and not self._in_turn:
-                self._poll_rest(polled, limit)
+            limit = self.limits.of_part(1 if self._in_turn else len(parts) or 1)
+            polled = self._poll_in_turn(limit) if self._in_turn else self.limits.side_by_side(parts, limit)
         self.polled = 0 if self.guard is None else sum(self._reject(part, self.guard) for part in polled)
         self.polled_by_part = {part: len(batch) for part, batch in polled.items() if len(batch)}
         if polled:
@@ -212,7 +195,7 @@ class Source(PartOperator):
         self.heard.update(dict.fromkeys(self.polled_by_part, self._now))
         batches = [*polled.values()]
         batch = concat(batches) if self._in_turn and batches else interleave(batches)
-        self._width.note(batch)
+        self.limits.note(batch)
         self.emitted, self._again = len(batch) + self._again, 0
         self.polled += len(batch)
         self._drop_finished()
@@ -429,51 +412,13 @@ class Source(PartOperator):
                 operator=self.context.operator_name,
             ) from error
 
-    def _limit_of_part(self, parts: int) -> int:
-        limit = max(min(self._limit, _SMALLEST_POLL), self._limit // parts)
-        return max(1, min(limit, self.most // parts))
-
     def _poll_in_turn(self, limit: int) -> dict[Any, Batch]:
-        """Poll the parts one after the other, up to the limit of all: the first is read at full speed, to its end.
-
-        A part that returns fewer records than asked for is asked once more: only then may it know that it has ended,
-        and another part may take its place after this tick.
-        """
-        polled: dict[Any, Batch] = {}
-        for part in self.live_parts:
-            if limit <= 0:
-                break
-            polled[part] = batch = self._poll(part, limit)
-            limit -= len(batch)
-            if limit > 0 and len(batch) and not self._call(part, self._readers[part].is_finished):
-                more = self._poll(part, limit)
-                polled[part] = concat([batch, more]) if len(more) else batch
-                limit -= len(more)
+        polled = self.limits.in_turn(self.live_parts, limit)
         self.asked_parts = [*polled]
         return polled
 
-    def _poll_rest(self, polled: dict[Any, Batch], limit: int) -> None:
-        """Poll the parts again that gave all that they were asked for, while quiet parts leave them some of the tick.
-
-        Args:
-            polled: the records of each part so far.
-            limit: the limit that each part had.
-        """
-        rest = min(self._limit, self.most) - sum(map(len, polled.values()))
-        if rest < _SMALLEST_POLL:
-            return
-        full = [part for part, batch in polled.items() if len(batch) >= limit]
-        while full and (share := rest // len(full)) >= _SMALLEST_POLL:
-            again, full = full, []
-            for part in again:
-                if self._call(part, self._readers[part].is_finished):
-                    continue
-                more = self._poll(part, share)
-                if len(more):
-                    polled[part] = concat([polled[part], more])
-                    rest -= len(more)
-                if len(more) >= share:
-                    full.append(part)
+    def _is_at_end(self, part: Any) -> bool:
+        return bool(self._call(part, self._readers[part].is_finished))
 
     def _poll(self, part: Any, limit: int) -> Batch:
         values, timestamps = self._call(part, self._readers[part].poll, limit)
@@ -503,7 +448,7 @@ class Source(PartOperator):
         return len(rejected)
 
     def _drop_finished(self) -> None:
-        finished = [part for part in self.live_parts if self._call(part, self._readers[part].is_finished)]
+        finished = [part for part in self.live_parts if self._is_at_end(part)]
         if not finished:
             return
         for part in finished:
@@ -512,34 +457,6 @@ class Source(PartOperator):
         self._untold.extend(finished)
         self._finished.update(finished)
         self.live_parts = tuple(part for part in self.live_parts if self._readers[part].is_live)
-
-
-class _Width:
-    """How many times more records a poll reads than by its limit: more while columns stay columns, and ticks short."""
-
-    def __init__(self) -> None:
-        self._width = 1
-        self._polled = self._made = 0
-        self._began = 0.0
-
-    def next(self) -> int:
-        """Return the width of the next poll."""
-        if not self._polled:
-            return 1
-        elapsed = monotonic() - self._began
-        if rows_made() - self._made > self._polled // _FEW_MADE:
-            self._width = 1
-        elif elapsed < _WIDENED_SECONDS:
-            self._width = min(2 * self._width, _WIDEST)
-        elif elapsed > 2 * _WIDENED_SECONDS:
-            self._width = max(1, self._width // 2)
-        return self._width
-
-    def note(self, batch: Batch) -> None:
-        """Note the records of a poll."""
-        self._polled = len(batch) if is_columnar(batch.values) else 0
-        if self._polled:
-            self._made, self._began = rows_made(), monotonic()
 
 
 def reading(source: Any, fields: Collection[str] | None) -> Any:

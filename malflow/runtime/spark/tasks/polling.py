@@ -67,7 +67,7 @@ class TickPolling:
         left = min(limits, default=None)
         while True:
             for source in worker.sources:
-                source.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
+                source.limits.most = BATCH_SIZE if left is None else max(1, left // len(worker.sources))
             began = time.monotonic()
             run(self._pacing.limit)
             largest_poll = max((source.polled for source in worker.sources), default=0)
