@@ -16,7 +16,7 @@ from malflow.sql.bind.relations import Calc, Relation
 from malflow.sql.bind.scope import Field, Scope
 from malflow.sql.build.chains import chain
 from malflow.sql.build.doors import door, exit_of, fitted
-from malflow.sql.build.streams import Rows
+from malflow.sql.build.streams import Rows, united
 from malflow.sql.casts import cast
 from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
@@ -37,6 +37,7 @@ class Table:
 
     Args:
         fields: its columns.
+        names: names for its operators.
         build: builds the streams of its rows; None for a table that INSERTs fill.
         connection: makes what its rows are written to; None if it can't be written to.
 
@@ -48,11 +49,13 @@ class Table:
     def __init__(
         self,
         fields: tuple[Field, ...],
+        names: Names,
         build: Callable[[], Rows] | None = None,
         connection: Callable[[], Any] | None = None,
     ) -> None:
         self.fields = fields
         self.inserted: list[Rows] = []
+        self._names = names
         self._build = build
         self._connection = connection
         self._rows: Rows | None = None
@@ -60,15 +63,13 @@ class Table:
     def rows(self) -> Rows | None:
         """Return its streams, built once; None if nothing fills it."""
         if self._rows is None:
-            self._rows = self._united() if self._build is None else self._build()
+            self._rows = self._inserted() if self._build is None else self._build()
         return self._rows
 
-    def _united(self) -> Rows | None:
-        if not self.inserted:
-            return None
-        on_time, late = [it.on_time for it in self.inserted], [it.late for it in self.inserted if it.late is not None]
-        is_mixed = len(late) > 1 or any(it.is_mixed for it in self.inserted)
-        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None, is_mixed)
+    def _inserted(self) -> Rows | None:
+        if len(self.inserted) < 2:  # noqa: PLR2004 - one needs no union, and no name for it
+            return self.inserted[0] if self.inserted else None
+        return united(self.inserted, self._names.give("union"))
 
     @property
     def is_written(self) -> bool:
@@ -92,12 +93,12 @@ class Table:
 
     def write(self, names: Names, place: str) -> None:
         """Write all rows that were inserted to the connection of the table."""
-        rows = self._united()
-        if rows is None or self._connection is None:
+        streams = [it for rows in self.inserted for it in (rows.on_time, rows.late) if it is not None]
+        if self._connection is None:
             return
         with written_at(place):
             connection = self._connection()
-            stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
+            stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
             value = exit_of(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
             stream.map(names.give("value"), value).sink(names.own("sink"), connection)
 
@@ -186,7 +187,7 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
         found = of.map(f"{row}{end}", made)
         return found if digits is None else found.convert_timestamps(f"{place}{end}", _units_of(digits))
 
-    return Table(fields, lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")))
+    return Table(fields, names, lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")))
 
 
 def _units_of(digits: int) -> Callable[[Any], Any]:
@@ -218,7 +219,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
             cure = "add 'url' = 'kafka://broker/bids' or the like"
             wrong_ = f"a table with options, a watermark or computed columns has a source; {cure}"
             raise SqlError([Fault(wrong_, statement.name.span, text)])
-        return Table(fields)
+        return Table(fields, names)
     place = next((at for at, it in enumerate(fields) if it.is_time), None)
     name = statement.name.text
 
@@ -236,7 +237,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
             return build()
 
-    return Table(fields, placed, lambda: connect(name, url, options))
+    return Table(fields, names, placed, lambda: connect(name, url, options))
 
 
 def _time_at(place: int) -> Callable[[Any], Any]:

@@ -11,7 +11,6 @@ OF_TIME = [name for name, it in CASES.items() if it["slice"] == "12a" and it["ki
 LATER = {
     "window-cumulate": "CUMULATE is not supported yet",
     "window-cumulate-key": "CUMULATE is not supported yet",
-    "window-union": "late rows of a union are parted by each input yet",
 }
 """Cases of what is not there yet, with the reason."""
 

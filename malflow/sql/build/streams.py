@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from malflow import agg
@@ -22,10 +22,10 @@ from malflow.sql.bind.relations import (
 from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain
-from malflow.sql.text import NOWHERE, Fault, Source, SqlError
+from malflow.sql.text import Source
 from malflow.windows import Windows, session, sliding, tumbling
 
-__all__ = ["Rows", "StreamBuilder"]
+__all__ = ["Rows", "StreamBuilder", "united"]
 
 
 class Rows(NamedTuple):
@@ -34,12 +34,30 @@ class Rows(NamedTuple):
     Attributes:
         on_time: the rows ahead of the watermark.
         late: the rows at or before it; None if there can be none.
-        is_mixed: whether the late rows are those of several watermarks.
     """
 
     on_time: Any
     late: Any = None
-    is_mixed: bool = False
+
+
+def united(parts: Sequence[Rows], name: str) -> Rows:
+    """Return the rows of several streams.
+
+    The least watermark counts. So a row that is late by its own may be in time, and rows on time and late ones are
+    parted again.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    on_time, late = [it.on_time for it in parts], [it.late for it in parts if it.late is not None]
+    if not late:
+        return Rows(on_time[0].union(*on_time[1:]))
+    every = on_time[0].union(*on_time[1:], *late)
+    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False))
+
+
+def _no_epoch(_message: Any, _epoch: Any) -> None:
+    """Issue no epoch beside those that arrive."""
+    return None  # noqa: RET501 - a generator says so if that is meant
 
 
 class StreamBuilder:
@@ -88,7 +106,7 @@ class StreamBuilder:
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""
         late = None if rows.late is None else build(rows.late, ".late")
-        return Rows(build(rows.on_time, ""), late, rows.is_mixed)
+        return Rows(build(rows.on_time, ""), late)
 
     def _nothing(self, relation: Scan) -> Rows:
         """Return the rows of a table that nothing fills: none."""
@@ -105,9 +123,7 @@ class StreamBuilder:
         return self._each(source, lambda stream, end: stream.filter_map_many(f"{relation.name}{end}", made))
 
     def _union(self, relation: Union) -> Rows:
-        parts = [self.rows(it) for it in relation.inputs]
-        on_time, late = [it.on_time for it in parts], [it.late for it in parts if it.late is not None]
-        return Rows(on_time[0].union(*on_time[1:]), late[0].union(*late[1:]) if late else None, len(late) > 1)
+        return united([self.rows(it) for it in relation.inputs], relation.name)
 
     def _windowed(self, relation: Windowed) -> Rows:
         made = _with_windows(relation.time, relation.spec)
@@ -115,9 +131,6 @@ class StreamBuilder:
         return self._each(source, lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
     def _keyed(self, rows: Rows, name: str, key_of: Callable[[Any], Any]) -> Rows:
-        if rows.is_mixed:
-            wrong = f"{name!r} reads a UNION ALL of several watermarks, which windows and joins don't support"
-            raise SqlError([Fault(wrong, NOWHERE, self._text)])
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
     def _aggregated(self, relation: Group | Top, aggregator: Any) -> Any:
