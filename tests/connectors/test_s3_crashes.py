@@ -150,7 +150,7 @@ def survive(server: Versitygw, output: Output, point: str, seconds: float) -> No
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize(("kind", "point", "state"), at_night(ALL if NIGHTLY else SHORT, but=SHORT[:1]))
+@pytest.mark.parametrize(("kind", "point", "state"), at_night(ALL if NIGHTLY else SHORT))
 def test_kill_of_the_server_and_then_of_both(
     own_versitygw: Callable[[], Versitygw], tmp_path: Path, kind: str, point: str, state: str
 ) -> None:

@@ -33,6 +33,7 @@ from malflow.snapshot import FsspecBackend
 from malflow.store.opening import open_store
 from malflow.testing import ScriptedSource
 from malflow.testing.faults import Crash
+from tests.kit.nights import at_night
 from tests.spark.simulation import Cluster, Later, Plan, settings_at, simulated
 from tests.spark.test_distributed_sinks import KEYS, PARTS, POINTS, SIZE, Pieces, assert_once, count, paused, plans
 
@@ -242,7 +243,13 @@ def test_a_row_is_checked_after_those_that_are_not_committed(table: Callable[[],
 
 @pytest.mark.fault("I24")
 @pytest.mark.parametrize("table", SYSTEMS, indirect=True)
-@pytest.mark.parametrize("point", ["share-sealed", "before-manifest", "manifest-written", "before-commit", "committed"])
+@pytest.mark.parametrize(
+    "point",
+    at_night(
+        ["share-sealed", "before-manifest", "manifest-written", "before-commit", "committed"],
+        but=["share-sealed", "manifest-written", "before-commit"],
+    ),
+)
 def test_a_run_that_is_killed_at_any_point_continues(table: Callable[[], Table], point: str, tmp_path: Path) -> None:
     it, later, passed = table(), Later(), 0
     backend = FsspecBackend(str(tmp_path / "state"), job="rows")

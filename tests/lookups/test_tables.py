@@ -29,6 +29,7 @@ from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from tests.connectors.postgres.kit import Database
 from tests.connectors.sql.kit import made
+from tests.kit.nights import at_night
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisServer
 
@@ -338,7 +339,7 @@ def looked_up(numbers: Sequence[int], table: Any, crash: Callable[[int], None] =
 
 
 @pytest.mark.fault("F17")
-@pytest.mark.parametrize("kind", ["postgres", "redis"])
+@pytest.mark.parametrize("kind", at_night(["postgres", "redis"], but=["redis"]))
 def test_a_server_that_is_killed_in_the_middle_loses_no_answer(
     kind: str, own_postgres: Callable[[], Postgres], own_redis: Callable[[], RedisServer]
 ) -> None:

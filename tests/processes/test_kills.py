@@ -36,7 +36,7 @@ def test_a_process_killed_at_random_moments_counts_every_number_once(tmp_path: P
     """Its source lists its drawn parts in another order each time, and forgets one now and then."""
     moments = random.Random(seed)  # noqa: S311 - no secret
     options = replace(SLOW, drawn=seed + 1, forgets=True)
-    for _ in range(10 if not NIGHTLY else 40):
+    for _ in range(6 if not NIGHTLY else 40):
         before = newest(tmp_path)
         with child(tmp_path, options) as process:
             if moments.random() < 0.7:

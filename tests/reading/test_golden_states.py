@@ -24,6 +24,7 @@ from tests.golden.test_golden import FOLDER
 from tests.golden.windowed import build_windows, readings
 from tests.golden.write import JOBS, PLACED, Job, backend_of
 from tests.kit.backends import kept
+from tests.kit.nights import at_night
 from tests.reading.restored import check_read
 
 pytestmark = pytest.mark.slow
@@ -63,6 +64,8 @@ JOBS_OF_FOLDERS = [
     for folder in FOLDERS
     for job in ([PLACED] if folder in ("moments", "members", "parts", "dealt") else JOBS)
 ]
+BY_DAY = [(folder, job) for folder, job in JOBS_OF_FOLDERS if job in (PLACED, JOBS[2])]
+"""A job of each folder; `tests.golden.test_golden` reads all of them by day."""
 
 
 def test_each_kind_of_state_with_keys_is_in_a_golden_folder() -> None:
@@ -82,7 +85,9 @@ def test_each_golden_folder_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(("folder", "job"), JOBS_OF_FOLDERS, ids=lambda it: getattr(it, "name", it))
+@pytest.mark.parametrize(
+    ("folder", "job"), at_night(JOBS_OF_FOLDERS, but=BY_DAY), ids=lambda it: getattr(it, "name", it)
+)
 def test_golden_states_are_read_as_they_are_restored(folder: str, job: Job, tmp_path: Path) -> None:
     made = FOLDERS[folder]
 
