@@ -144,8 +144,8 @@ def as_schema(schema: Any) -> pa.Schema:
         raise ValueError("it has no column")
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have one name: {listed(names)}")
-    exact = [in_microseconds(field.type) or field.type for field in schema]
-    return pa.schema([pa.field(name, _plain(kind)) for name, kind in zip(names, exact, strict=True)])
+    exact = [field.with_type(in_microseconds(field.type) or field.type) for field in schema]
+    return pa.schema([pa.field(field.name, _plain(field.type), field.nullable) for field in exact])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -211,6 +211,8 @@ class AnswerReader:
                 due = kind
                 self.schema = self.schema.set(place, pa.field(field.name, kind))
             columns.append(column if kind == due else self._cast(column, field.name, due))
+            if not field.nullable and columns[-1].null_count:
+                raise ValueError(f"column '{field.name}' is null, and schema= says that it never is")
         return pa.record_batch(columns, names=wanted.names)
 
     def _cast(self, column: pa.Array, name: str, due: pa.DataType) -> pa.Array:

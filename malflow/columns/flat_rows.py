@@ -35,6 +35,7 @@ class FlatRows:
     def __init__(self, schema: pa.Schema | None, key: str | None, timestamp: str | None) -> None:
         self._names = None if schema is None else [name for name in schema.names if name not in (key, timestamp)]
         self._types: dict[str, pa.DataType] = {} if schema is None else {it.name: it.type for it in schema}
+        self._required = () if schema is None else [it.name for it in schema if not it.nullable]
         self._is_stated = schema is not None
         self._order = None if schema is None else schema.names
         self._key, self._timestamp = key, timestamp
@@ -52,7 +53,10 @@ class FlatRows:
         for name, items in ((self._key, batch.keys), (self._timestamp, batch.timestamps)):
             if name is not None and items is not None:
                 if name in columns:
-                    raise ValueError(f"two columns have the name {name!r}: the rows have {listed(columns)}")
+                    raise ValueError(
+                        f"two columns have the name {name!r}: the rows have {listed(columns)}; pass another name for "
+                        "the key or the timestamp"
+                    )
                 columns[name] = self._typed(name, array_of_column(items, name))
         if not columns:
             raise ValueError("its values have no fields, so there is no column")
@@ -99,8 +103,11 @@ class FlatRows:
         """Return a column with the type of this name: the stated one, or that of the first batch.
 
         Raises:
-            UnfitItem: if it has another one.
+            UnfitItem: if it has another one, or nulls where the schema has none.
         """
+        if name in self._required and array.null_count:
+            at = array.is_null().index(True).as_py()
+            raise UnfitItem(f"column '{name}' is None, and schema= says that it never is", at)
         due = self._types.get(name)
         if due is None or (not self._is_stated and has_no_type(due)):
             self._types[name] = array.type
@@ -115,7 +122,18 @@ class FlatRows:
         try:
             return canonical(array.cast(due))
         except pa.ArrowException as error:
-            raise UnfitItem(f"column '{name}' does not fit its type in schema=, {due}: {error}", 0) from error
+            at = _first_unfit(array, due)
+            raise UnfitItem(f"column '{name}' does not fit its type in schema=, {due}: {error}", at) from error
+
+
+def _first_unfit(array: pa.Array, due: pa.DataType) -> int:
+    """Return the index of the first item that can't be cast to a type; 0 if each of them can alone."""
+    for at in range(len(array)):
+        try:
+            array.slice(at, 1).cast(due)
+        except pa.ArrowException:
+            return at
+    return 0
 
 
 def _item_type(kind: pa.DataType) -> pa.DataType:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from malflow import SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.columns import Frame
 from malflow.columns.answers import as_batch, together
 from malflow.connectors.parquet import ArrowSource, ParquetSource
@@ -275,3 +275,30 @@ def test_every_answer_is_too_short(debug: bool) -> None:
     table = pa.table({"n": [*range(100)]})
     build: Flow = lambda rows: rows.map_batches("it", lambda batch: batch.slice(1), on_error="skip")  # noqa: E731
     assert values_of(table, build, debug=debug) == []
+
+
+REQUIRED = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_nulls_that_a_schema_excludes(debug: bool) -> None:
+    table = pa.table({"n": [1, 2, None, 4]})
+    for build in (
+        lambda rows: rows.map_batches("it", unchanged, schema=REQUIRED),
+        lambda rows: rows.to_columns("it", schema=REQUIRED),
+        lambda rows: rows.map("copied", dict).to_columns("it", schema=REQUIRED),
+    ):
+        with pytest.raises(
+            OperatorError, match=r"'it' failed at .*, value \{'n': None\}, timestamp 2: .*schema= says that"
+        ):
+            values_of(table, build, debug=debug)
+    kept = values_of(
+        table, lambda rows: rows.map_batches("it", unchanged, schema=REQUIRED, on_error="skip"), debug=debug
+    )
+    assert [row["n"] for row in kept] == [1, 2, 4]
+
+
+def test_row_that_does_not_fit_a_schema_is_named() -> None:
+    table = pa.table({"n": [1, 2, 300, 400]})
+    with pytest.raises(OperatorError, match=r"value \{'n': 300\}, timestamp 2: column 'n' does not fit .* int8"):
+        values_of(table, lambda rows: rows.to_columns("it", schema={"n": pa.int8()}))

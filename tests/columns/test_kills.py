@@ -67,6 +67,7 @@ def test_worker_process_killed_while_columns_flow(tmp_path: Path, sink: str, poi
 @pytest.mark.parametrize(("sink", "seed"), [*product(SINKS, range(4))])
 def test_processes_killed_at_any_moment_while_columns_flow(tmp_path: Path, sink: str, seed: int) -> None:
     moments = random.Random(seed)  # noqa: S311 - no secret
+    program.write_input(tmp_path)
     for _ in range(8):
         with started(command(tmp_path, sink), tmp_path) as run:
             time.sleep(moments.uniform(0.5, 6))
