@@ -24,6 +24,9 @@ class Column(BaseColumn):
         data: the array. The items of a numpy array are numbers, or times of the type `kind`.
         kind: the Arrow type of the items of a numpy array; by default that of its numbers.
 
+    Raises:
+        TypeError: if it is another object.
+
     >>> column = Column(pa.array(["Ulm", "Bonn"]))
     >>> column[1], column, column[:1]
     ('Bonn', ['Ulm', 'Bonn'], ['Ulm'])
@@ -35,10 +38,15 @@ class Column(BaseColumn):
         self._list: list[Any] | None = None
         self._array: pa.Array | None
         self._numbers: np.ndarray[Any, Any] | None
-        if isinstance(data, np.ndarray):
+        if isinstance(data, np.ndarray) and data.ndim == 1:
             self._array, self._numbers = None, data
             self._kind = pa.from_numpy_dtype(data.dtype) if kind is None else kind
         else:
+            if not isinstance(data, (pa.Array, pa.ChunkedArray)):
+                raise TypeError(
+                    "a column needs an array of pyarrow, or one of numpy with one dimension; got an object of type "
+                    f"{type(data).__name__}"
+                )
             self._array = canonical(data)
             self._numbers = numbers_of(self._array)
             self._kind = self._array.type

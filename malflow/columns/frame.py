@@ -12,7 +12,7 @@ from malflow.columns.column import Column, Constant, flags, join_columns, joined
 from malflow.columns.row_classes import MadeRows, record_fields
 from malflow.records.columnar import Columnar, count_made
 from malflow.records.rows import SomeFields, make_dicts
-from malflow.words import listed
+from malflow.words import listed, short_repr
 
 __all__ = ["Frame"]
 
@@ -37,6 +37,7 @@ class Frame(Columnar[Any]):
         is_whole: whether the columns are all fields of the records; if not, rows are `SomeFields`.
 
     Raises:
+        TypeError: if the columns are no record batch, or there are no rows of this kind.
         ValueError: if a name occurs twice.
 
     >>> frame = Frame(pa.record_batch({"town": ["Ulm", "Bonn"], "people": [130_000, 336_000]}))
@@ -49,6 +50,13 @@ class Frame(Columnar[Any]):
     joins_uneven = True
 
     def __init__(self, batch: pa.RecordBatch, row: Any = dict, *, is_whole: bool = True) -> None:
+        if not isinstance(batch, pa.RecordBatch):
+            raise TypeError(
+                f"a frame needs a pyarrow.RecordBatch; got an object of type {type(batch).__name__}; of a table, pass "
+                "table.combine_chunks().to_batches()[0]"
+            )
+        if not (isinstance(row, str) or callable(row) or isinstance(row, MadeRows)):
+            raise TypeError(f"row= must be dict, tuple, the name of a column or a class; got {short_repr(row)}")
         names = batch.schema.names
         if len(set(names)) < len(names):
             twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from malflow import OperatorError, SingleThreadRuntime, StreamProvider
 from malflow.columns import Column, Frame
 from malflow.columns.arrays import UnreadableItem
 from malflow.columns.column import Constant, join_columns
@@ -20,6 +22,8 @@ from malflow.records.batch import Batch, concat, interleave
 from malflow.records.columnar import rows_made
 from malflow.records.rows import SomeFields, only_fields
 from malflow.runtime.transport.chunks import ChunkBuffer
+from malflow.sinks import VecSink
+from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from tests.columns.batches import batches, same, tables
 
 
@@ -189,3 +193,60 @@ def test_joined_columns(parts: Any, kind: type) -> None:
         found = join_columns(parts, in_turn=in_turn)
         assert type(found) is kind
         assert sorted(map(repr, found)) == sorted(repr(it) for part in parts for it in part)
+
+
+def anything(data: Any) -> Any:
+    return data
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Frame(anything(pa.table({"n": [1]}))),
+            "a frame needs a pyarrow.RecordBatch; got an object of type Table",
+        ),
+        (lambda: Frame(anything({"n": [1]})), "got an object of type dict"),
+        (
+            lambda: Frame(pa.record_batch({"n": [1]}), row=5),
+            "row= must be dict, tuple, the name of a column or a class",
+        ),
+        (lambda: Column(anything([1])), "or one of numpy with .*; got an object of type list"),
+        (lambda: Column(np.zeros((2, 2))), "one of numpy with one dimension"),
+    ],
+)
+def test_data_that_are_no_columns(make: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("data", [pa.record_batch({"n": [1, 2]}), pa.table({"n": [1, 2]})])
+def test_columns_that_a_source_returns_bare(data: Any) -> None:
+    """Its items are columns, and not rows."""
+
+    class Bare(StatefulSourceImpl[str, Any, int, None]):
+        def list_parts(self) -> list[str]:
+            return ["part"]
+
+        def build_part(self, part: str, state: None) -> Any:
+            return BarePart()
+
+    class BarePart(StatefulSourcePartition[Any, int, None]):
+        def poll(self) -> Any:
+            raise NotImplementedError
+
+        def poll_batch(self, limit: int) -> Any:
+            return data, range(2)
+
+        def is_finished(self) -> bool:
+            return False
+
+        def snapshot(self) -> None:
+            return None
+
+    def build(provider: StreamProvider) -> None:
+        provider.new_stream().source("rows", StatefulSource(Bare())).sink("out", VecSink())
+
+    words = f"poll_batch returned an object of type {type(data).__name__} as values; return a list, or malflow.columns"
+    with pytest.raises(OperatorError, match=words):
+        SingleThreadRuntime(build).execute()

@@ -146,11 +146,17 @@ class Reader:
 
         Raises:
             ValueError: if the user's columns differ in length.
+            TypeError: if the values are a data frame or a record batch; a sequence of rows is needed.
         """
         partition = self.partition
         values, timestamps = (
             partition.poll_batch(limit) if hasattr(partition, "poll_batch") else poll_until(partition, limit)
         )
+        if hasattr(values, "columns") and not is_columnar(values):
+            raise TypeError(
+                f"poll_batch returned an object of type {type(values).__name__} as values; return a list, or "
+                "malflow.columns.Frame(record_batch) for columns"
+            )
         if len(values) != len(timestamps):
             raise ValueError(
                 f"poll_batch returned {plural(len(values), 'value')} and {plural(len(timestamps), 'timestamp')}"
