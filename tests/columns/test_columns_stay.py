@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,6 +91,46 @@ def test_rows_made_on_spark(spark: Any, tmp_path: Path) -> None:
         return finished(SparkRuntime(build, parallelism=2, spark=spark))
 
     test_rows_made_before_a_function(run, tmp_path)
+
+
+LONG = 300_000
+
+
+@pytest.mark.parametrize("run", RUNTIMES)
+def test_rows_that_senders_add_up(run: Run, tmp_path: Path) -> None:
+    """Nobody makes rows of accumulators, and these give what the records give."""
+    numbers = np.arange(LONG)
+    table = {"key": numbers % 7, "ts": numbers, "n": numbers % 1013, "x": (numbers % 997) / 8}
+    for part in range(3):
+        own = {name: column[part::3] for name, column in table.items()}
+        pq.write_table(pa.table(own), tmp_path / f"{part}.parquet", row_group_size=20_000)
+    sink = VecSink[Any, Any, Any]()
+
+    def build(provider: StreamProvider) -> None:
+        rows = provider.new_stream().source("rows", ParquetSource(f"{tmp_path}/*.parquet"))
+        timed = rows.event_time("times", "ts", out_of_orderness=3000, every=100)
+        keyed = timed.key_distribute("key", "key").window(sliding(10_000, 5_000))
+        bars = keyed.aggregate("bars", agg.count(), agg.sum("n", of=int), agg.min("x"), agg.last("n"))
+        bars.to_columns("columns", key="key").sink("out", sink)
+
+    progress = run(build)
+    assert not progress.rows_made
+    found = {(row["key"], row["start"]): [row[f"value_{at}"] for at in range(4)] for row in sink.values}
+    for (key, start), values in found.items():
+        at = np.flatnonzero((numbers % 7 == key) & (numbers >= start) & (numbers < start + 10_000))
+        n, x = table["n"][at], table["x"][at]
+        assert values == [len(at), n.sum(), x.min(), n[-1]]
+    assert len(found) == 7 * (LONG // 5_000 + 1)
+
+
+@pytest.mark.spark
+def test_rows_that_senders_add_up_on_spark(spark: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+
+    def run(build: Any) -> Any:
+        return finished(SparkRuntime(build, parallelism=2, spark=spark))
+
+    test_rows_that_senders_add_up(run, tmp_path)
 
 
 @pytest.mark.parametrize("run", RUNTIMES)
