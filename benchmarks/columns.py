@@ -1,7 +1,8 @@
 """Measure dataflows over columns beside polars, DuckDB, a plain loop, bytewax, and an earlier malflow.
 
 pip install 'malflow[columns]' polars duckdb bytewax
-python benchmarks/columns.py [--rounds 3] [--records 4000000] [--keys 1000] [--only windows,running] [--beside ../other]
+python benchmarks/columns.py [--rounds 3] [--records 4000000] [--keys 1000] [--each 10] [--only memory,running]
+    [--beside ../other]
 
 Each number is processor time, in nanoseconds a record, of a process of its own with one thread; peers take turns.
 polars and DuckDB get the whole input at once and keep no state. With ``--beside``, a checkout of an earlier malflow
@@ -28,6 +29,8 @@ _PROGRAMS = {
     "parquet": "windows of four aggregates, from zstd Parquet",
     "running": "running sums, integers",
     "runningf": "running sums, floats",
+    "parts": "windows of exact aggregates, from four parts in memory",
+    "sent": "the same in two processes, together",
 }
 _PEERS = ("columns", "functions", "fields before", "functions before", "polars", "duckdb", "loop", "bytewax")
 _CHILD = Path(__file__).with_name("column_parts") / "child.py"
@@ -38,6 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
     parser.add_argument("--records", type=int, default=4_000_000, help="how many records it gets")
     parser.add_argument("--keys", type=int, default=1000, help="how many keys they have")
+    parser.add_argument("--each", type=int, default=10, help="how many records of a key a window has")
     parser.add_argument("--only", help="programs, separated by commas")
     parser.add_argument("--peers", help="peers, separated by commas")
     parser.add_argument("--beside", help="a checkout of an earlier malflow")
@@ -68,7 +72,8 @@ def _child(program: str, peer: str, folder: str, options: argparse.Namespace, be
     earlier = beside if "before" in peer else None
     path = os.pathsep.join([str(Path(earlier or Path(__file__).parents[1]).resolve()), str(Path(__file__).parent)])
     settings = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    arguments = [program, peer.removesuffix(" before"), folder, str(options.records), str(options.keys)]
+    numbers = map(str, (options.records, options.keys, options.each))
+    arguments = [program, peer.removesuffix(" before"), folder, *numbers]
     done = subprocess.run(  # noqa: S603 - this program
         [sys.executable, str(_CHILD), *arguments],
         check=False,

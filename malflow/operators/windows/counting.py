@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from malflow.aggregators.contract import Aggregator
@@ -14,13 +15,12 @@ from malflow.message import MAX
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.epochs.frontiers import REACHED, ReachedEpoch
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.local_aggregate import NumberedAccumulators
 from malflow.records.batch import Batch
 from malflow.states.keyed import KeyedState
 from malflow.windows import CountWindows, Timing, WindowResult
 from malflow.words import short_repr
 
-__all__ = ["CountAggregate"]
+__all__ = ["CountAggregate", "NumberedAccumulators"]
 
 _Windows = list[Any]
 """A key's open windows: the number of records since the start of the oldest one (of the last one, if none is open), the
@@ -171,3 +171,41 @@ class CountAggregate(Operator):
 def _record(batch: Batch, index: int) -> tuple[Any, Any, Any]:
     record = batch.part(index, index + 1)
     return next(iter(zip(record.key_column(), record.values, record.timestamps, strict=True)))
+
+
+class NumberedAccumulators:
+    """The accumulators of a run's keys, each replaced in its state by a number.
+
+    Args:
+        first: the index of the first accumulator in a state, a list.
+        step: the distance between the indices of two accumulators.
+
+    Attributes:
+        accs: the accumulators by number; a new one is inserted with its first record.
+        loaded: the states by key.
+        new_number: returns the number of a new accumulator.
+    """
+
+    def __init__(self, first: int, step: int) -> None:
+        self.accs: dict[int, Any] = {}
+        self.loaded: dict[Any, list[Any]] = {}
+        self.new_number = count().__next__
+        self._first = first
+        self._step = step
+
+    def load(self, key: Any, state: list[Any]) -> list[Any]:
+        """Replace the accumulators of a key by numbers; return its state."""
+        accs = self.accs
+        for at in range(self._first, len(state), self._step):
+            number = self.new_number()
+            accs[number] = state[at]
+            state[at] = number
+        self.loaded[key] = state
+        return state
+
+    def store(self) -> None:
+        """Put the accumulators back into the states."""
+        accs, first, step = self.accs, self._first, self._step
+        for state in self.loaded.values():
+            for at in range(first, len(state), step):
+                state[at] = accs[state[at]]

@@ -23,7 +23,7 @@ from malflow.message import MAX
 from malflow.operators.columns import Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.waiting import Waiting
-from malflow.operators.windows.local_aggregate import NumberedAccumulators
+from malflow.operators.windows.counting import NumberedAccumulators
 from malflow.operators.windows.window_operator import WindowOperator
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta, KeyedState
