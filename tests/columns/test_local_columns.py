@@ -225,6 +225,18 @@ def _told(found: list[Any]) -> Any:
     return isinstance(found[-1], str) or found
 
 
+@pytest.mark.parametrize("bad", [pa.array([2, None]), pa.array([2, 0.5]), pa.array(["a", "b"])], ids=str)
+def test_errors_of_columns_are_those_of_the_record(bad: Any) -> None:
+    good = _of_one_key("columns", [1, 2, 3], [5, 6, 15], (1, 2))
+    misfit = good.part(0, 2).with_values(Frame(pa.record_batch({"x": bad})))
+    script = [[BEGIN, BEGIN], [[good, misfit, good], [good]]]
+    off, _ = _seen(script, tumbling(10), [agg.sum("x", of=int)])
+    arrays, saved = _seen(script, tumbling(10), [agg.sum("x", of=int)], Always)
+    assert saved > 0
+    assert arrays == off
+    assert isinstance(off[-1], str)
+
+
 TOWNS = ["Ulm", "Bonn", "Kiel", "Jena", "Trier"]
 
 
