@@ -17,7 +17,7 @@ import pytest
 
 from malflow import OperatorError, SingleThreadRuntime, StreamProvider, agg, limit_out_of_orderness
 from malflow.columns import Frame
-from malflow.columns.answers import as_batch, together
+from malflow.columns.answers import together
 from malflow.connectors.parquet import ArrowSource, ParquetSource
 from malflow.sinks import VecSink
 from malflow.windows import tumbling
@@ -256,8 +256,6 @@ def test_texts_that_one_batch_cannot_hold() -> None:
     assert Frame(batch).join([Frame(batch), Frame(batch)], in_turn=False) is None
     with pytest.raises(ValueError, match="more than 2 GiB of texts in one column"):
         together([batch, batch])
-    with pytest.raises(ValueError, match="more than 2 GiB of texts in one column"):
-        as_batch(pa.Table.from_batches([batch, batch]))
 
 
 def test_join_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
