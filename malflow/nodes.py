@@ -223,6 +223,7 @@ class StatefulNode(NodeFacts):
         on_error: the policy for records at which the user's function fails; None if its operator can't have one.
         method: the method of streams that adds it, for drawings; None if that has the name of the kind.
         tells_by: the partitions of time by which it tells epochs apart.
+        takes_columns: whether it reads fields by name: of arrays, or of columns as lists.
         results: tells whether its results are columns if its input is; None if they never are.
     """
 
@@ -245,12 +246,8 @@ class StatefulNode(NodeFacts):
     on_error: OnError | None = None
     method: str | None = None
     tells_by: TellsBy = None
+    takes_columns: bool = False
     results: Callable[[], bool] | None = None
-
-    @property
-    def takes_columns(self) -> bool:
-        """Whether it reads fields by name: of arrays, or of columns as lists."""
-        return self.reads is not None and all(isinstance(it, str) for it in self.reads.values())
 
     def gives_columns(self, *, taken: bool) -> bool:
         """Whether its results are columns."""

@@ -84,6 +84,11 @@ class Kernel:
         self._merge_by_key: Callable[[Any, Any], Any] = functions.get("merge_by_key", self._cannot_merge)
 
     @property
+    def reads_names(self) -> bool:
+        """Whether it reads fields by their names alone; columns as lists are enough then."""
+        return self._fields is not None and all(isinstance(field, str) for field in self._fields)
+
+    @property
     def fields(self) -> Mapping[str, ReadField] | None:
         """The fields that it reads, by the names of their columns; None if it reads more of the values.
 

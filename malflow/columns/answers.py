@@ -105,7 +105,7 @@ def _plain_array(array: pa.Array) -> pa.Array:
 
 
 def encoded_again(answer: pa.RecordBatch, given: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Return an answer whose columns have dictionaries again where they are those that the function got.
+    """Return an answer with dictionaries in the columns that the function has passed on.
 
     Args:
         answer: the answer.

@@ -14,14 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from malflow.errors import GraphError, MalflowError
-from malflow.words import short_repr
+from malflow.errors import MalflowError
 
 __all__ = [
     "UnreadableItem",
-    "braced_lines",
     "canonical",
-    "checked_schema",
     "compact",
     "from_compact",
     "from_ipc",
@@ -32,7 +29,6 @@ __all__ = [
     "is_same",
     "is_text",
     "numbers_of",
-    "only_read",
     "to_ipc",
     "to_python",
 ]
@@ -49,29 +45,6 @@ _DICTIONARIES = 32
 
 class UnreadableItem(MalflowError, ValueError):
     """A column has an item that Python can't hold."""
-
-
-def checked_schema(asked_by: str, schema: Any) -> pa.Schema:
-    """Check the schema of fields that are read from text, and return it.
-
-    Raises:
-        GraphError: if it is not a schema, or has no fields, two of one name, or times that Python can't hold.
-    """
-    if not isinstance(schema, pa.Schema):
-        raise GraphError(f"{asked_by} schema must be a pyarrow.Schema; got {short_repr(schema)}")
-    if not schema.names or len(set(schema.names)) < len(schema.names):
-        raise GraphError(f"{asked_by} schema must have fields, each with a name of its own; got {schema.names}")
-    for field in schema:
-        if getattr(field.type, "unit", None) == "ns":
-            raise GraphError(f"{asked_by} schema can't have '{field.name}' as {field.type}; pass the unit 'us'")
-    return schema
-
-
-def only_read(schema: pa.Schema, fields: frozenset[str]) -> pa.Schema | None:
-    """Return a schema with the fields that a dataflow reads; None if these are all, or it lacks one."""
-    if not fields < set(schema.names):
-        return None
-    return pa.schema([field for field in schema if field.name in fields])
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -233,10 +206,10 @@ def in_microseconds(kind: pa.DataType) -> pa.DataType | None:
         exact = [in_microseconds(field.type) for field in kind]
         if any(exact):
             return pa.struct([f if e is None else f.with_type(e) for f, e in zip(kind, exact, strict=True)])
-    return _itemsin_microseconds(kind)
+    return _items_in_microseconds(kind)
 
 
-def _itemsin_microseconds(kind: pa.DataType) -> pa.DataType | None:
+def _items_in_microseconds(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_map(kind):
         key, item = in_microseconds(kind.key_type), in_microseconds(kind.item_type)
         return pa.map_(key or kind.key_type, item or kind.item_type) if key or item else None
@@ -289,21 +262,6 @@ def _of_dictionary(array: pa.DictionaryArray, name: str) -> list[Any]:
     if array.indices.null_count:
         return [None if at is None else items[at] for at in array.indices.to_pylist()]
     return list(map(items.__getitem__, array.indices.to_numpy().tolist()))
-
-
-def braced_lines(data: bytes) -> int | None:
-    r"""Return the number of lines of a text, if each begins with an opening brace and ends with a closing one.
-
-    >>> braced_lines(b'{"n": 1}\n{}'), braced_lines(b'{"n": 1}\n[]')
-    (2, None)
-    """
-    if not (data.startswith(b"{") and data.endswith(b"}")):
-        return None
-    text = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(text == ord("\n"))
-    if not ((text[ends - 1] == ord("}")).all() and (text[ends + 1] == ord("{")).all()):
-        return None
-    return len(ends) + 1
 
 
 def is_same(one: pa.Array, other: pa.Array) -> bool:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from malflow.columns.arrays import checked_schema, is_readable, only_read
+from malflow.columns.arrays import is_readable
 from malflow.columns.frame import Frame
+from malflow.columns.texts import checked_schema, only_read
 from malflow.errors import GraphError
 from malflow.words import short_repr
 
@@ -91,7 +92,7 @@ class CsvColumns:
         return found
 
     def _infinite(self, frame: Frame) -> list[str]:
-        """Return the columns of floats with an infinity, which may have been a number that is too large."""
+        """Return the columns of floats with an infinity. Its text may be a number that is too large."""
         batch = frame.batch
         floating = [field.name for field in self.schema if pa.types.is_floating(field.type)]
         return [name for name in floating if batch is not None and pc.any(pc.is_inf(batch.column(name))).as_py()]

@@ -27,7 +27,7 @@ class FlatRows:
     """Makes columns of batches, all with one schema.
 
     Args:
-        schema: the columns and their types; None for those of the first batch.
+        schema: the columns and their types; None to take them from the first batch.
         key: the name of a column for the key; None for none.
         timestamp: the name of a column for the timestamp; None for none.
     """
@@ -82,7 +82,7 @@ class FlatRows:
         return columns
 
     def _check_names(self, names: Sequence[str], row: object, at: int) -> None:
-        """Check that a row has the columns that all have; those of the first row are them.
+        """Check that a row has the columns of the first row.
 
         Raises:
             UnfitItem: if not.

@@ -133,13 +133,13 @@ _ONE_BY_ONE = (
 )
 
 
-def check_unchanged(before: pa.RecordBatch, after: pa.RecordBatch, whose: str) -> None:
+def check_unchanged(before: pa.RecordBatch, after: pa.RecordBatch, what: str) -> None:
     """Check that a function has not changed columns.
 
     Args:
         before: a copy of the columns.
         after: the columns after the call.
-        whose: its input, or its answer.
+        what: its input, or its answer.
 
     Raises:
         LawBroken: if it has.
@@ -148,7 +148,7 @@ def check_unchanged(before: pa.RecordBatch, after: pa.RecordBatch, whose: str) -
     if found is not None:
         at, name, was, is_now = found
         raise LawBroken(
-            f"it has written to {whose}: column '{name}', row {at}: {short_repr(was)}, then {short_repr(is_now)}; "
+            f"it has written to {what}: column '{name}', row {at}: {short_repr(was)}, then {short_repr(is_now)}; "
             "columns are shared and must not change: make new ones",
             at,
         )

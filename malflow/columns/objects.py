@@ -16,7 +16,7 @@ from malflow.words import error_text, short_repr
 __all__ = ["UnfitItem", "array_of", "array_of_column"]
 
 _PLAIN = frozenset({int, float, bool, str, bytes, date, time, timedelta})
-"""Types whose items come back from an array as they were."""
+"""Types of items that come back from an array as they were."""
 
 _DIGITS = 38
 """The digits of a decimal that 128 bits hold."""
@@ -122,7 +122,7 @@ def _check_again(items: Sequence[Any], array: pa.Array, name: str, *, is_stated:
 
 
 def _own_types(kind: pa.DataType) -> frozenset[type]:
-    """Return the types whose objects an array of a type keeps, however they are."""
+    """Return the types of objects that an array of a type keeps, however they are."""
     found = next((python for holds, python in PYTHON_TYPES if holds(kind)), None)
     return frozenset() if found in (None, datetime) else frozenset({found})
 

@@ -26,7 +26,7 @@ class MadeRows(ABC):
     @property
     @abstractmethod
     def is_flat(self) -> bool:
-        """Whether the columns are those of flat rows: see `malflow.columns.flat_rows`."""
+        """Whether flat rows have the same columns: see `malflow.columns.flat_rows`."""
 
     @abstractmethod
     def rows(self, columns: Sequence[list[Any]]) -> list[Any]:

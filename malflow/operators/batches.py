@@ -1,4 +1,4 @@
-"""Operators whose functions get whole batches as columns, and those that make and choose columns.
+"""Operators with functions of whole batches as columns, and operators that make and choose columns.
 
 They import `malflow.columns` when they are made or meet columns: `import malflow` needs no Arrow.
 """
@@ -108,7 +108,7 @@ class _CallsBatches(_TakesBatches):
         self._types_again = types
 
     def process_again(self, batch: Batch) -> Sequence[Batch]:
-        """Process the rows of dead letters, as the columns that they were rows of, or like those of the last frame."""
+        """Process the rows of dead letters, as the columns that they were rows of, or like the last frame."""
         from malflow.columns.flat_rows import frame_like, like_of  # noqa: PLC0415 - as above
 
         types = self._types_again
@@ -299,7 +299,7 @@ def _empty(batch: Batch) -> Batch:
 
 
 def _bare(batch: Batch) -> Batch:
-    """Return a batch whose records are all dropped, with values that cost nothing."""
+    """Return a batch without its records, with values that cost nothing."""
     return Batch(None, range(len(batch)), range(len(batch)), batch.epochs)
 
 
@@ -418,7 +418,7 @@ class ToColumns(_TakesBatches):
 
     Args:
         context: the operator's context.
-        schema: the columns and their types; None for those of the first batch.
+        schema: the columns and their types; None to take them from the first batch.
         key: the name of a column for the key; None for none.
         timestamp: the name of a column for the timestamp; None for none.
     """

@@ -9,15 +9,17 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from malflow.diagnostics import note_missing_field
+from malflow.operators.contract import Operator
 from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit, is_columnar
+from malflow.states.keyed import Delta
 
 if TYPE_CHECKING:
     from malflow.aggregators.fuse import Kernel
-    from malflow.operators.contract import Operator
 
 __all__ = [
     "Arrays",
+    "KeepsArrays",
     "Results",
     "are_columns",
     "column_of",
@@ -171,3 +173,19 @@ class Arrays(Generic[A]):
             self.held = None
             if self._on_drop is not None:
                 self._on_drop()
+
+
+class KeepsArrays(Operator):
+    """An operator with arrays beside its state. They are dropped when a state comes from elsewhere."""
+
+    _arrays: Arrays[Any]
+
+    def apply(self, delta: Delta) -> None:
+        """Apply a delta to the state."""
+        self._arrays.drop()
+        super().apply(delta)
+
+    def forget(self) -> None:
+        """Make the next delta complete."""
+        self._arrays.drop()
+        super().forget()

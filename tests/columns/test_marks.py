@@ -19,7 +19,7 @@ from malflow.connectors.parquet import ArrowSource, ParquetSink, ParquetSource
 from malflow.sinks import JsonLinesSink, VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sources import CsvSource, JsonLinesSource
-from malflow.windows import session, sliding, tumbling
+from malflow.windows import counting, session, sliding, tumbling
 
 TABLE = pa.table({"word": ["a", "b", "c"] * 20, "at": list(range(60)), "n": list(range(60))})
 
@@ -52,6 +52,12 @@ def window(stream: Any, windows: Any, *aggregators: Any, **options: Any) -> Any:
     return keyed(stream).window(windows, **options).aggregate("op", *aggregators)
 
 
+def late(stream: Any) -> Any:
+    timed = stream.event_time("time", "at", out_of_orderness=0, every=5)
+    again = timed.late.key_distribute("late key", "word")
+    return timed.key_distribute("key", "word").window(tumbling(10)).allow_late(again, until=5)
+
+
 STEPS: dict[str, Callable[[Any], Any]] = {
     "a function of batches": lambda s: s.map_batches("op", lambda batch: batch),
     "a filter of batches": lambda s: s.filter_batches("op", lambda batch: pc.greater(batch["n"], 3)),
@@ -75,6 +81,10 @@ STEPS: dict[str, Callable[[Any], Any]] = {
     "sliding windows": lambda s: window(s, sliding(10, 5), agg.mean("n")),
     "early results": lambda s: window(s, tumbling(10), agg.sum("n"), early=2),
     "sessions": lambda s: window(s, session(2), agg.sum("n")),
+    "sessions of a function": lambda s: window(s, session(2), agg.sum(lambda row: row["n"])),
+    "windows of counts": lambda s: window(s, counting(3), agg.sum("n")),
+    "late records": lambda s: late(s).aggregate("op", agg.sum("n")).results,
+    "converted timestamps": lambda s: keyed(s).convert_timestamps("op", lambda at: at * 2),
     "a state": lambda s: keyed(s).stateful_map("op", lambda key, row, state: (row, state), default=int),
 }
 """Steps after a source of columns."""

@@ -122,7 +122,7 @@ SINK_COLUMN_BUGS = [
     Bug(
         "an object begins in one message and ends in the next",
         "a line end is no more than white space",
-        "columns/arrays.py",
+        "columns/texts.py",
         '    if not ((text[ends - 1] == ord("}")).all() and (text[ends + 1] == ord("{")).all()):\n',
         '    if not (text[ends - 1] == ord("}")).all():\n',
         (_EACH,),

@@ -49,7 +49,7 @@ class Accumulators:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the order of records matters where accumulators are joined, beyond those of one accumulator."""
+        """Whether joined accumulators depend on the order of records of several of them."""
         return any(kernel.is_ordered for kernel in self.kernels)
 
     @property

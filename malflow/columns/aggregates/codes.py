@@ -104,7 +104,7 @@ class Codes:
         return Column(pa.DictionaryArray.from_arrays(indices, self._array))
 
     def keep(self, codes: Ints) -> None:
-        """Drop all keys but those of some codes, in ascending order; they get the codes from zero."""
+        """Drop all keys but the ones of some codes, in ascending order; they get the codes from zero."""
         self.keys = self.keys_of(codes)
         self._of = {key: code for code, key in enumerate(self.keys)}
         self._last = self._array = None

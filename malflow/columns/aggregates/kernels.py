@@ -176,7 +176,7 @@ class SlotKernel(ABC):
         """Return the states of the records of both, state by state; `one` first."""
 
     is_ordered = False
-    """Whether the order of records matters to `join`, beyond those of one accumulator."""
+    """Whether `join` depends on the order of records of several accumulators."""
 
     def joins(self, read: Sequence[Array]) -> bool:
         """Whether adding records to an accumulator of their own, and that one to another, is as adding them to it."""
@@ -197,7 +197,7 @@ class SlotKernel(ABC):
         return [*arrays[:-1], self.settle(arrays[-1])]
 
     def join(self, lot: Lot, sent: Sequence[Array]) -> None:
-        """Add accumulators that were sent, in order: their places are those of the lot."""
+        """Add accumulators that were sent, in order, at the places of the lot."""
         self.add(lot, sent)
 
     def states(self, fields: Sequence[Array]) -> list[Any]:
@@ -214,7 +214,7 @@ class SlotKernel(ABC):
         return [self.settle(as_numbers(states))]
 
     def settle(self, x: Array) -> Array:
-        """Return numbers with the type of this slot, which they decide if it is still open."""
+        """Return numbers with the type of this slot. They decide it if it is still open."""
         kind = "f" if x.dtype.kind == "f" else "i"
         if self.kind not in ("", kind):
             raise Unfit(f"the type of {self.name()} has changed between integers and floats")

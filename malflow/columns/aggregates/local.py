@@ -137,7 +137,7 @@ class LocalArrays:
 
 
 def _apart(numbers: Ints, positions: Sequence[int]) -> Ints:
-    """Return other numbers of panes, so that no pane has records before and after one of some positions."""
+    """Return other numbers of panes: no pane then has records before and after one of some positions."""
     least, most = int(numbers.min()), int(numbers.max())
     size = most - least + 1
     if size * (len(positions) + 1) >= _FAR:

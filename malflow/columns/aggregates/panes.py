@@ -73,7 +73,7 @@ class PaneArrays(Mapping[int, Cells]):
         admit: checks a new key; None if there is no need to.
         tracked: whether changes are tracked.
         sends: whether the accumulators are sent, for others to join them exactly.
-        on_renumber: called when the keys have got other codes, so that cells that were kept are of no use.
+        on_renumber: called when the keys have got other codes; cells that were kept are then of no use.
 
     Attributes:
         outcomes: the results as columns; None if no columns can hold them.
@@ -127,7 +127,7 @@ class PaneArrays(Mapping[int, Cells]):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the order of records matters where accumulators are joined, beyond those of one accumulator."""
+        """Whether joined accumulators depend on the order of records of several of them."""
         return self._accumulators.is_ordered
 
     def add(self, batch: Batch, times: Column, numbers: Ints) -> int:
@@ -196,7 +196,7 @@ class PaneArrays(Mapping[int, Cells]):
         return is_unseen
 
     def _make_room(self, panes: Sequence[int], codes: Ints) -> Ints:
-        """Make a row for each pane, wide enough for all keys; return the codes of a batch, which may change."""
+        """Make a row for each pane, wide enough for all keys; return the codes of a batch. They may change."""
         new = [number for number in panes if number not in self._rows]
         if len(self._codes) > self._width and self._height:
             codes = self._drop_keys(codes)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from malflow.columns import Frame
-from malflow.columns.arrays import braced_lines, checked_schema, is_readable, only_read
+from malflow.columns.arrays import is_readable
+from malflow.columns.texts import braced_lines, checked_schema, only_read
 from malflow.connectors.codecs.contract import Decoder
 from malflow.errors import GraphError
 from malflow.words import plural

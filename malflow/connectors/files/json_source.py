@@ -124,7 +124,7 @@ def _columns_of(schema: Any, types: Types | None, partitions: Partitions | None)
     Raises:
         GraphError: if other options do not go with a schema.
     """
-    from malflow.columns.arrays import checked_schema  # noqa: PLC0415 - as below
+    from malflow.columns.texts import checked_schema  # noqa: PLC0415 - as below
     from malflow.connectors.codecs import JsonColumns  # noqa: PLC0415 - only columns need Arrow
 
     if types is not None:

@@ -286,6 +286,8 @@ class AssignTimestamps(Operator):
 class ConvertTimestamps(Operator):
     """Replace each timestamp and each epoch with the function's result; `MAX` stays."""
 
+    keeps_columns = True
+
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Convert the column of timestamps, and the epochs."""
         convert, rest = self.callback, iter(listed(batch.timestamps))

@@ -14,15 +14,15 @@ from malflow.callables import may_end_without_return
 from malflow.diagnostics import describe, shape_error
 from malflow.errors import OperatorError, failures, settled_failures
 from malflow.message import MAX, DataMessage, Timing
-from malflow.operators.columns import Arrays
-from malflow.operators.contract import Operator, OperatorContext, Output, StatefulLogic, overridden
+from malflow.operators.columns import Arrays, KeepsArrays
+from malflow.operators.contract import OperatorContext, Output, StatefulLogic, overridden
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import SparesStates, completed, without
 from malflow.operators.stateless import check_answer
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.apart import UNCHANGING, apart
-from malflow.states.keyed import ATOMIC_TYPES, Delta, KeyedState, StatesView
+from malflow.states.keyed import ATOMIC_TYPES, KeyedState, StatesView
 from malflow.words import error_text, short_repr
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def admission_of(context: OperatorContext) -> Admission | None:
     return None if len(context.workers) == 1 else Admission(context.admit)
 
 
-class RunningAggregate(Operator):
+class RunningAggregate(KeepsArrays):
     """Replace each value with the aggregate of all values of its key so far.
 
     Args:
@@ -331,16 +331,6 @@ class RunningAggregate(Operator):
         found = KeyedState()
         found.update(arrays.look(keys, limit))
         return found
-
-    def apply(self, delta: Delta) -> None:
-        """Apply a delta to the state."""
-        self._arrays.drop()
-        super().apply(delta)
-
-    def forget(self) -> None:
-        """Make the next delta complete."""
-        self._arrays.drop()
-        super().forget()
 
 
 def _each(arrays: RunningArrays, batch: Batch) -> Sequence[Any]:

@@ -12,14 +12,13 @@ from malflow.aggregators.fuse import compile_kernel
 from malflow.errors import failures
 from malflow.event_time.panes import Panes, fitted, shown_in_zone
 from malflow.message import MAX
-from malflow.operators.columns import Arrays, Results
+from malflow.operators.columns import Arrays, KeepsArrays, Results
 from malflow.operators.contract import OperatorContext
 from malflow.operators.keyed.stateful import admission_of
 from malflow.operators.windows.early import EARLY, EarlyResults
 from malflow.operators.windows.window_operator import KeptWindows, PanedOperator
 from malflow.records.batch import Batch
 from malflow.records.columnar import Unfit
-from malflow.states.keyed import Delta
 from malflow.states.paned import PanedState
 from malflow.windows import TimeWindows, Timing, WindowResult
 from malflow.words import short_repr
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 
-class WindowAggregate(PanedOperator):
+class WindowAggregate(KeepsArrays, PanedOperator):
     """Aggregate the records of each key in each window; each pane is a window.
 
     Args:
@@ -163,16 +162,6 @@ class WindowAggregate(PanedOperator):
         for number, states in arrays.look(keys, limit).items():
             found.pane(number).update(states)
         return found
-
-    def apply(self, delta: Delta) -> None:
-        """Apply a delta to the state."""
-        self._arrays.drop()
-        super().apply(delta)
-
-    def forget(self) -> None:
-        """Make the next delta complete."""
-        self._arrays.drop()
-        super().forget()
 
     def resume(self) -> None:
         """Look up the pane of the next records again."""

@@ -321,5 +321,6 @@ class AggregateOperators(StatefulOperators[K, V_co, T]):
             definition=f"{kernel.definition} of all records",
             reads=kernel.fields,
             tells_by=(),
+            takes_columns=kernel.reads_names,
             results=partial(are_columns, kernel),
         )

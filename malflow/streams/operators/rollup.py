@@ -132,6 +132,7 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
             panes=panes,
             outputs=len(found),
             reads=kernel.fields,
+            takes_columns=kernel.reads_names,
             tells_by=tuple(level.panes for level in found),
         )
         return dict(zip(units, streams if len(found) > 1 else (streams,), strict=True))

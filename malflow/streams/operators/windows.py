@@ -91,6 +91,7 @@ def add_window(
         reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
         local=local,
         tells_by=_telling(windows) if is_plain else None,
+        takes_columns=kernel.reads_names,
         results=partial(are_columns, kernel) if is_plain and isinstance(windows, TimeWindows) else None,
     )
 
