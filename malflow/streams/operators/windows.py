@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -22,6 +22,7 @@ from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.operators.windows.session import SessionAggregate
 from malflow.operators.windows.sliding import SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
+from malflow.records.rows import ReadField
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.handle import StreamHandle
@@ -88,12 +89,22 @@ def add_window(
         definition=f"{kernel.definition} in {windows}",
         panes=windows.definition,
         outputs=1 if late is None else 3,
-        reads=kernel.fields if late is None and isinstance(windows, TimeWindows) else None,
+        reads=_fields_read(kernel, windows) if late is None else None,
         local=local,
         tells_by=_telling(windows) if is_plain else None,
         takes_columns=kernel.reads_names,
         results=partial(are_columns, kernel) if is_plain and isinstance(windows, TimeWindows) else None,
     )
+
+
+def _fields_read(kernel: Kernel, windows: Windows) -> Mapping[str, ReadField] | None:
+    """Return the fields that windows read; None if their operator needs whole values.
+
+    Sessions and windows of counts read fields by name, and take no results of functions in place of a value.
+    """
+    fields = kernel.fields
+    by_name = fields is not None and all(isinstance(it, str) for it in fields.values())
+    return fields if by_name or isinstance(windows, TimeWindows) else None
 
 
 def _telling(windows: Windows) -> TellsBy:
