@@ -132,4 +132,20 @@ FRAME_BUGS = [
         "                field[places[1:]] = items[1:]\n",
         ("tests/golden/test_in_columns.py::test_columns_continue_from_golden_files",),
     ),
+    Bug(
+        "a union with objects is drawn with columns",
+        "one of its inputs has some",
+        "graph.py",
+        "bool(inputs) and columnar.issuperset(inputs)",
+        "not columnar.isdisjoint(inputs)",
+        ("tests/columns/test_marks.py::test_marks_say_who_makes_rows",),
+    ),
+    Bug(
+        "a demotion is not counted",
+        "the log has it",
+        "operators/columns.py",
+        "            self._operator.demotions += 1\n",
+        "            pass\n",
+        ("tests/columns/test_aggregate_traps.py::test_a_misfit_loses_no_batch",),
+    ),
 ]
