@@ -34,9 +34,6 @@ _LEVELS |= dict.fromkeys((*COMPARISONS, *_TESTS, "NOT"), 4)
 _NOT, _SUM, _SIGN = 3, 5, 7
 """What an operand of NOT, of a test, and of a sign is read with."""
 
-_MOST_CHAINED = 200
-"""Operators in a row, such as of a sum: the tree is as deep. AND and OR are flat and have no limit."""
-
 _PARTS = frozenset({*UNITS, "DOW", "DOY", "ISODOW", "ISOYEAR", "EPOCH", "DECADE", "CENTURY", "MILLENNIUM"})
 """What EXTRACT takes out of an instant."""
 
@@ -52,15 +49,18 @@ class ExpressionReader(TypeReader):
         """Read an expression of operators of a level and above."""
         with self.deeper():
             start = self.token
-            left = self._prefix()
-            for _ in range(_MOST_CHAINED):
-                op = self.token.upper
-                level = _LEVELS.get(op, 0)
-                if level < least or (op == "NOT" and self.ahead().upper not in _TESTS - {"IS"}):
-                    return self._refused_sign(left)
-                self.skip()
-                left = replace(self._infix(left, op, level), span=self.since(start))
-        raise self.fault(f"more than {_MOST_CHAINED} operators in a row; use brackets or a view", self.token.span)
+            left, count = self._prefix(), 0
+            while self._binds(least):
+                self.chained(count, "operators")
+                op, count = self.skip().upper, count + 1
+                left = replace(self._infix(left, op, _LEVELS[op]), span=self.since(start))
+            return self._refused_sign(left)
+
+    def _binds(self, least: int) -> bool:
+        """Whether an operator comes next that binds at least so strongly."""
+        op = self.token.upper
+        is_one = op != "NOT" or self.ahead().upper in _TESTS - {"IS"}
+        return is_one and _LEVELS.get(op, 0) >= least
 
     def _refused_sign(self, left: Expression) -> Expression:
         """Return the expression, unless a sign of other dialects follows."""

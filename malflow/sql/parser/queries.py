@@ -56,8 +56,9 @@ class QueryReader(ExpressionReader):
 
     def _operations(self) -> Query:
         start = self.token
-        left = self._term()
+        left, count = self._term(), 0
         while op := self.take_one("UNION", "EXCEPT", "INTERSECT"):
+            self.chained(count := count + 1, "queries")
             op = f"{op} ALL" if self.take("ALL") else op
             left = tree.SetOperation(op, left, self._term(), span=self.since(start))
         return left
@@ -165,15 +166,17 @@ class QueryReader(ExpressionReader):
 
     def _tables(self) -> TableRef:
         start = self.token
-        left = self._joined()
+        left, count = self._joined(), 0
         while self.take(","):
+            self.chained(count := count + 1, "tables")
             left = tree.Join("CROSS", left, self._joined(), span=self.since(start))
         return left
 
     def _joined(self) -> TableRef:
         start = self.token
-        left = self._table()
+        left, count = self._table(), 0
         while how := self._how():
+            self.chained(count := count + 1, "joins")
             right = self._table()
             on = self.expression() if how != "CROSS" and self.take("ON") else None
             using = self.bracketed(self.name) if how != "CROSS" and not on and self.take("USING") else ()

@@ -92,6 +92,16 @@ class Reader:
         """Return the place from a token up to what was read last."""
         return Span(start.span.start, max(start.span.end, self._tokens[self._at - 1].span.end if self._at else 0))
 
+    def chained(self, count: int, what: str) -> None:
+        """Check how many operators stand in a row: each one makes the tree deeper.
+
+        Raises:
+            SqlError: if there are too many.
+        """
+        if count >= _MOST_CHAINED:
+            cure = "use brackets, or put parts into views"
+            raise self.fault(f"more than {_MOST_CHAINED} {what} in a row; {cure}", self.token.span)
+
     @contextmanager
     def deeper(self) -> Iterator[None]:
         """Count a level of nesting.
@@ -155,6 +165,9 @@ class Reader:
         self.need(")")
         return found
 
+
+_MOST_CHAINED = 100
+"""Operators, joins or queries in a row: each takes some calls of Python's thousand when the tree is bound."""
 
 _LONGEST_NUMBER = 18
 """Digits of a size or limit: such numbers are small."""

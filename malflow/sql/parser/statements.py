@@ -69,6 +69,9 @@ def read_statements(source: Source) -> tuple[list[Statement], list[Fault]]:
     return _StatementReader(source).script()
 
 
+_MOST_FAULTS = 1_000
+"""Faults after which a text is read no further: each looks for its line in the text."""
+
 Elements = tuple[tree.ColumnDef | tree.Computed | tree.Watermark | tree.PrimaryKey, ...]
 
 
@@ -88,7 +91,7 @@ class _StatementReader(QueryReader):
         """Read all statements; after one with a fault continue at the next semicolon."""
         found: list[Statement] = []
         faults: list[Fault] = []
-        while self.token.kind != "end":
+        while self.token.kind != "end" and len(faults) < _MOST_FAULTS:
             if self.take(";"):
                 continue
             try:
