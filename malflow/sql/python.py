@@ -8,7 +8,8 @@ and OR go by De Morgan, and a strict calculation has `x is not None` before it f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 from malflow.sql.typed import (
     Called,
@@ -18,6 +19,8 @@ from malflow.sql.typed import (
     First,
     IsNull,
     IsTruth,
+    Keeping,
+    Kept,
     Lenient,
     Not,
     OneOf,
@@ -25,11 +28,15 @@ from malflow.sql.typed import (
     Strict,
     Typed,
     Value,
+    all_within,
 )
 
 __all__ = ["PythonWriter"]
 
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+_SHORT = 16
+"""Parts of a condition that is written twice: the text of longer ones would double at each level."""
 
 _PLACE = re.compile(r"\{(\d+)\}")
 
@@ -51,6 +58,7 @@ class PythonWriter:
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         self._columns = columns
         self._temporaries = 0
+        self._names: dict[int, str] = {}
         self.constants: dict[str, object] = {}
         self.used: set[int] = set()
 
@@ -68,9 +76,14 @@ class PythonWriter:
             case Called():
                 return f"{self._constant(node.function)}({', '.join(map(self.value, node.operands))})"
             case Picked():
-                return self._picked(node)
+                return self._chosen(node, self.value)
             case First():
                 return self._first(node)
+            case Kept():
+                return self._names[node.key]
+            case Keeping():
+                keep, body = self._kept(node, self.value)
+                return f"({body} if {keep} else None)"
         return self._truth(node)
 
     def when(self, node: Typed, wanted: bool = True) -> str:
@@ -89,23 +102,52 @@ class PythonWriter:
             case OneOf():
                 return self._one_of(node, wanted)
             case IsNull():
-                if not node.operand.type.nullable:
-                    return str(node.negated is wanted)
-                return f"({self.value(node.operand)} is {'not ' if node.negated is wanted else ''}None)"
+                return self._is_null(node, node.negated is not wanted)
             case IsTruth():
                 inner = self.when(node.operand, node.value)
                 return inner if node.negated is not wanted else f"(not {inner})"
             case Picked():
-                ways = [(test, self.when(value, wanted)) for test, value in node.ways]
-                return self._chosen(ways, self.when(node.other, wanted))
+                return self._chosen(node, lambda it: self.when(it, wanted))
+            case Keeping():
+                return f"({' and '.join(self._kept(node, lambda it: self.when(it, wanted)))})"
         return f"({self.value(node)} is {wanted})"
 
+    def _is_null(self, node: IsNull, wanted: bool) -> str:
+        if not node.operand.type.nullable:
+            return str(not wanted)
+        return f"({self.value(node.operand)} is {'' if wanted else 'not '}None)"
+
     def _truth(self, node: Typed) -> str:
-        """Return the source of TRUE, FALSE or NULL."""
-        true = self.when(node)
+        """Return the source of TRUE, FALSE or NULL: by two tests if it is short, else from the values of its parts."""
         if not node.type.nullable:
-            return f"(True if {true} else False)"
-        return f"(True if {true} else False if {self.when(node, False)} else None)"
+            return f"(True if {self.when(node)} else False)"
+        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:
+            return f"(True if {self.when(node)} else False if {self.when(node, False)} else None)"
+        match node:
+            case Connected():
+                decides = node.op == "OR"
+                names = [self._temporary() for _ in node.operands]
+                tests = [f"({name} := {self.value(it)})" for name, it in zip(names, node.operands, strict=True)]
+                decided = " or ".join(f"{it} is {decides}" for it in tests)
+                unknown = " or ".join(f"{it} is None" for it in names)
+                return f"({decides} if {decided} else None if {unknown} else {not decides})"
+            case Not():
+                name = self._temporary()
+                return f"(None if ({name} := {self.value(node.operand)}) is None else not {name})"
+            case OneOf():
+                guards, text = self._operand(node.operand)
+                found = f"{text} in {self._listed(node)}"
+                found = f"(True if {found} else None)" if node.has_null else f"({found})"
+                return self._guarded(guards, f"(None if {found} is None else {node.negated} is not {found})")
+        raise TypeError(f"{type(node).__name__} has no truth of its own")
+
+    def _kept(self, node: Keeping, write: Callable[[Typed], str]) -> tuple[str, str]:
+        """Return the source of a test that keeps a value, which is always true, and of the body."""
+        operand, before = self.value(node.operand), self._names.get(node.key, "")
+        name = self._names[node.key] = self._temporary()
+        body = write(node.body)
+        self._names[node.key] = before
+        return f"(({name} := {operand}) or True)", body
 
     def _column(self, node: Column) -> str:
         self.used.add(node.index)
@@ -137,8 +179,8 @@ class PythonWriter:
         """Return an operand of a strict calculation: the tests that it is not NULL, and its source."""
         if not node.type.nullable:
             return [], self.value(node)
-        if isinstance(node, Column):
-            text = self._column(node)
+        if isinstance(node, Column | Kept):
+            text = self.value(node)
             return [f"{text} is not None"], text
         if isinstance(node, Strict) and not node.may_be_null:
             return self._strict(node)
@@ -176,21 +218,22 @@ class PythonWriter:
         if not node.values:
             return "False"
         guards, text = self._operand(node.operand)
-        values = "".join(f"{self.value(it)}, " for it in node.values)
-        return f"({' and '.join([*guards, f'{text} {word} ({values.rstrip()})'])})"
+        return f"({' and '.join([*guards, f'{text} {word} {self._listed(node)}'])})"
 
-    def _chosen(self, ways: Sequence[tuple[Typed, str]], other: str) -> str:
-        text = other
-        for test, value in reversed(ways):
-            text = f"({value} if {self.when(test)} else {text})"
-        return text
+    def _listed(self, node: OneOf) -> str:
+        return f"({''.join(f'{self.value(it)}, ' for it in node.values).rstrip()})"
 
-    def _picked(self, node: Picked) -> str:
-        return self._chosen([(test, self.value(value)) for test, value in node.ways], self.value(node.other))
+    def _chosen(self, node: Picked, write: Callable[[Typed], str]) -> str:
+        """Return the source of the first value with a true test: one chain, as Python limits brackets in brackets."""
+        text = ""
+        for test, value in node.ways:
+            condition = self.when(test)
+            text += f"{write(value)} if {condition} else "
+        return f"({text}{write(node.other)})"
 
     def _first(self, node: First) -> str:
-        text = self.value(node.operands[-1])
-        for it in reversed(node.operands[:-1]):
+        text = ""
+        for it in node.operands[:-1]:
             name = self._temporary()
-            text = f"({name} if ({name} := {self.value(it)}) is not None else {text})"
-        return text
+            text += f"{name} if ({name} := {self.value(it)}) is not None else "
+        return f"({text}{self.value(node.operands[-1])})"

@@ -21,6 +21,8 @@ __all__ = [
     "First",
     "IsNull",
     "IsTruth",
+    "Keeping",
+    "Kept",
     "Lenient",
     "Not",
     "OneOf",
@@ -31,6 +33,7 @@ __all__ = [
     "Value",
     "all_within",
     "replaced",
+    "stands_alone",
 ]
 
 
@@ -167,6 +170,32 @@ class First(Typed):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept(Typed):
+    """The value that an expression around it keeps.
+
+    Attributes:
+        key: which one.
+    """
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping(Typed):
+    """An expression that takes a value several times; the value is computed once.
+
+    Attributes:
+        key: by what its body calls the value.
+        operand: the value.
+        body: the expression.
+    """
+
+    key: int
+    operand: Typed
+    body: Typed
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregated(Typed):
     """A call of an aggregate, before the rows are grouped.
 
@@ -209,6 +238,12 @@ def _nodes(part: Any) -> Iterator[Typed]:
     elif isinstance(part, tuple) and not isinstance(part, Span):
         for it in part:
             yield from _nodes(it)
+
+
+def stands_alone(node: Typed) -> bool:
+    """Whether an expression needs no value that another one keeps."""
+    parts = [*all_within(node)]
+    return {it.key for it in parts if isinstance(it, Kept)} <= {it.key for it in parts if isinstance(it, Keeping)}
 
 
 def replaced(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:

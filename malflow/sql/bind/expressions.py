@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -19,11 +20,14 @@ from malflow.sql.syntax.queries import WindowSpec
 from malflow.sql.text import Span
 from malflow.sql.typed import (
     Aggregated,
+    Column,
     Comparison,
     Connected,
     First,
     IsNull,
     IsTruth,
+    Keeping,
+    Kept,
     Lenient,
     Not,
     OneOf,
@@ -213,31 +217,46 @@ class ExpressionBinder:
 
     def _between(self, node: tree.Operation) -> Typed:
         operand, low, high = map(self.bind, node.operands)
-
-        def within(least: Typed, most: Typed) -> Typed:
-            sides = (self._compared(">=", operand, least, least.span), self._compared("<=", operand, most, most.span))
-            nullable = any(it.type.nullable for it in sides)
-            return Connected(BOOLEAN.as_nullable(nullable), node.span, "AND", sides)
-
-        found = within(low, high)
         if node.op == "BETWEEN SYMMETRIC":
-            found = Connected(found.type, node.span, "OR", (found, within(high, low)))
+            ends = [self._compared("<=", operand, it, it.span) for it in (low, high)]
+            operands = (ends[0].left, ends[0].right, ends[1].right)
+            nullable = BOOLEAN.as_nullable(any(it.type.nullable for it in operands))
+            found: Typed = Strict(nullable, node.span, "lies_between({0}, {1}, {2})", operands)
+        else:
+            found = self._keeping(operand, lambda it: self._within(it, low, high, node))
         return Not(found.type, node.span, found) if node.negated else found
+
+    def _within(self, operand: Typed, low: Typed, high: Typed, node: Expression) -> Typed:
+        sides = (self._compared(">=", operand, low, low.span), self._compared("<=", operand, high, high.span))
+        nullable = any(it.type.nullable for it in sides)
+        return Connected(BOOLEAN.as_nullable(nullable), node.span, "AND", sides)
+
+    @staticmethod
+    def _keeping(operand: Typed, bind: Callable[[Typed], Typed]) -> Typed:
+        """Return an expression that takes a value several times; what is no column or literal is computed once."""
+        if isinstance(operand, Column | Value):
+            return bind(operand)
+        key = next(_KEYS)
+        body = bind(Kept(operand.type, operand.span, key))
+        return Keeping(body.type, operand.span, key, operand, body)
 
     def _in(self, node: tree.Operation) -> Typed:
         first, *rest = node.operands
         if isinstance(rest[0], tree.SubQuery):
             raise self._fault("IN of a query is not supported; join its rows", node.span)
-        operand = self.bind(first)
-        compared = [self._compared("=", operand, it, it.span) for it in map(self.bind, rest)]
+        operand, values = self.bind(first), [*map(self.bind, rest)]
+        compared = [self._compared("=", operand, it, it.span) for it in values]
         nullable = BOOLEAN.as_nullable(any(it.type.nullable for it in compared))
-        values = [it.right for it in compared]
-        sides = {it.left for it in compared}
-        if len(sides) == 1 and all(isinstance(it, Value) for it in values):
-            known = tuple(it for it in values if isinstance(it, Value) and it.value is not None)
-            return OneOf(nullable, node.span, sides.pop(), known, len(known) < len(values), node.negated)
-        either = Connected(nullable, node.span, "OR", tuple(compared))
-        return Not(nullable, node.span, either) if node.negated else either
+        known = tuple(it.right for it in compared if isinstance(it.right, Value) and it.right.value is not None)
+        if all(isinstance(it.right, Value) and it.left == compared[0].left for it in compared):
+            return OneOf(nullable, node.span, compared[0].left, known, len(known) < len(values), node.negated)
+        found = self._keeping(operand, lambda it: self._any_of(it, values, node))
+        return Not(nullable, node.span, found) if node.negated else found
+
+    def _any_of(self, operand: Typed, values: Sequence[Typed], node: Expression) -> Typed:
+        tests = tuple(self._compared("=", operand, it, it.span) for it in values)
+        nullable = any(it.type.nullable for it in tests)
+        return Connected(BOOLEAN.as_nullable(nullable), node.span, "OR", tests)
 
     def _like(self, node: tree.Operation) -> Typed:
         operand, pattern, *escapes = map(self.bind, node.operands)
@@ -261,17 +280,23 @@ class ExpressionBinder:
         return Not(found.type, node.span, found) if node.negated else found
 
     def _case(self, node: tree.Case) -> Typed:
-        tests: list[Typed] = []
-        for test, _ in node.ways:
-            if node.operand is None:
-                tests.append(self.condition(test))
-            else:
-                tests.append(self._compared("=", self.bind(node.operand), self.bind(test), test.span))
         values = [self.bind(value) for _, value in node.ways]
         other = self.bind(node.other) if node.other else Value(NULL, node.span, None)
-        return self._picked(tests, values, other, node)
+        if node.operand is None:
+            return self._picked([self.condition(it) for it, _ in node.ways], values, other, node)
+        tests = [self.bind(it) for it, _ in node.ways]
+
+        def bound(operand: Typed) -> Typed:
+            return self._picked([self._compared("=", operand, it, it.span) for it in tests], values, other, node)
+
+        return self._keeping(self.bind(node.operand), bound)
+
+    def _few(self, ways: Sequence[Typed], node: Expression) -> None:
+        if len(ways) > _MOST_WAYS:
+            raise self._fault(f"more than {_MOST_WAYS} values to choose from; join a table of them", node.span)
 
     def _picked(self, tests: Sequence[Typed], values: Sequence[Typed], other: Typed, node: Expression) -> Typed:
+        self._few(values, node)
         both = common_type([it.type for it in (*values, other)])
         if both is None:
             kinds = ", ".join(dict.fromkeys(it.type.name for it in (*values, other)))
@@ -383,6 +408,7 @@ class ExpressionBinder:
 
     def _coalesce(self, node: tree.Call) -> Typed:
         values = [self.bind(it) for it in node.arguments]
+        self._few(values, node)
         both = common_type([it.type for it in values]) if values else None
         if both is None:
             kinds = ", ".join(it.type.name for it in values) or "nothing"
@@ -400,10 +426,13 @@ class ExpressionBinder:
     def _nullif(self, node: tree.Call) -> Typed:
         if len(node.arguments) != _OF_NULLIF:
             raise self._fault("NULLIF takes two values", node.span)
-        left, right = node.arguments
-        value = self.bind(left)
-        equal = self._compared("=", value, self.bind(right), node.span)
-        return Picked(value.type.as_nullable(), node.span, ((equal, Value(NULL, node.span, None)),), value)
+        left, right = map(self.bind, node.arguments)
+
+        def bound(value: Typed) -> Typed:
+            equal = self._compared("=", value, right, node.span)
+            return Picked(value.type.as_nullable(), node.span, ((equal, Value(NULL, node.span, None)),), value)
+
+        return self._keeping(left, bound)
 
     _OPERATIONS: ClassVar[dict[str, Callable[[Any, tree.Operation], Typed]]] = {
         **dict.fromkeys(("AND", "OR"), _connected),
@@ -426,6 +455,12 @@ class ExpressionBinder:
     }
     """Functions that don't evaluate all of their arguments."""
 
+
+_KEYS = itertools.count()
+"""Numbers of values that are kept: an expression may be put into another one, so they are never the same."""
+
+_MOST_WAYS = 500
+"""Values that CASE or COALESCE choose from: Python reads a chain of a thousand."""
 
 _OF_IF, _OF_NULLIF = 3, 2
 """The arguments that functions take."""

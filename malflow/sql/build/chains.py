@@ -17,7 +17,7 @@ from malflow.sql.functions import namespace
 from malflow.sql.functions.numbers import DECIMALS
 from malflow.sql.python import PythonWriter
 from malflow.sql.text import Source
-from malflow.sql.typed import Lenient, Strict, Typed, all_within
+from malflow.sql.typed import Keeping, Lenient, Strict, Typed, all_within, stands_alone
 
 __all__ = ["chain", "defined"]
 
@@ -84,7 +84,7 @@ def _parts(nodes: Sequence[Typed], width: int, text: Source) -> list[Part]:
     found: list[Part] = []
     for node in nodes:
         for it in reversed([*all_within(node)]):
-            if isinstance(it, Strict | Lenient) and len(found) < _MOST_PARTS:
+            if isinstance(it, Strict | Lenient | Keeping) and stands_alone(it) and len(found) < _MOST_PARTS:
                 writer = PythonWriter()
                 source = writer.value(it)
                 columns = ", ".join(f"c{at}" for at in range(width))

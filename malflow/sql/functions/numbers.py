@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from math import atan2, degrees, radians, tanh
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = [
     "DECIMALS",
@@ -31,6 +31,7 @@ __all__ = [
     "floor",
     "integer_of",
     "integer_of_text",
+    "lies_between",
     "log10",
     "logarithm",
     "order",
@@ -238,6 +239,11 @@ def floor(number: N) -> N:
 def ceiling(number: N) -> N:
     """Return the least whole number that is not below a number, as its type."""
     return number if isinstance(number, float) and not math.isfinite(number) else type(number)(math.ceil(number))
+
+
+def lies_between(value: Any, one: Any, other: Any) -> bool:
+    """Whether a value is between two others, whichever is the larger one."""
+    return bool(one <= value <= other or other <= value <= one)
 
 
 def sign(number: N) -> N:

@@ -107,7 +107,7 @@ _TEXTS: dict[str, tuple[Signature, ...]] = {
     "POSITION": (Signature("tt", INT, "({1}.find({0}) + 1)"),),
     "LOCATE": (
         Signature("tt", INT, "({1}.find({0}) + 1)"),
-        Signature("tti", INT, "({1}.find({0}, max({2} - 1, 0) if {0} else 0) + 1)"),
+        Signature("tti", INT, "located({*})"),
     ),
     "INSTR": (Signature("tt", INT, "({0}.find({1}) + 1)"),),
     "TRIM": (Signature("utt", lambda it: _varying(it[2:]), _trim),),
@@ -131,7 +131,7 @@ _TEXTS: dict[str, tuple[Signature, ...]] = {
     "ENDSWITH": (Signature("tt", BOOLEAN, "{0}.endswith({1})"),),
     "CONCAT": (Signature("t+", STRING, "''.join(({*},))"),),
     "CONCAT_WS": (Signature("tt+", _nullable_text, "joined({*})", is_lenient=True),),
-    "REGEXP": (Signature("tr", BOOLEAN, "({1}.pattern != '' and {1}.search({0}) is not None)"),),
+    "REGEXP": (Signature("tr", BOOLEAN, "found_in({*})"),),
     "REGEXP_EXTRACT": (Signature("tri?", STRING, "extracted({*})", may_be_null=True),),
     "REGEXP_REPLACE": (Signature("trt", STRING, "all_replaced({*})"),),
     "REGEXP_COUNT": (Signature("tr", INT, "len({1}.findall({0}))", may_be_null=True),),
@@ -153,9 +153,7 @@ _TEXTS: dict[str, tuple[Signature, ...]] = {
     "BIN": (Signature("i", STRING, "format({0} & 0xFFFFFFFFFFFFFFFF, 'b')"),),
     "JSON_VALUE": (Signature("tp", STRING, "json_value({*})", may_be_null=True),),
     "JSON_EXISTS": (Signature("tp", BOOLEAN, "json_exists({*})", may_be_null=True),),
-    "SPLIT": (
-        Signature("tt", SqlType("ARRAY", items=(STRING,)), "(tuple({0}.split({1}) if {1} else {0}) if {0} else ())"),
-    ),
+    "SPLIT": (Signature("tt", SqlType("ARRAY", items=(STRING,)), "parts_of({*})"),),
 }
 
 # -- numbers

@@ -18,14 +18,17 @@ __all__ = [
     "digest",
     "extracted",
     "first_byte",
+    "found_in",
     "from_base64",
     "initcap",
     "joined",
     "json_exists",
     "json_path",
     "json_value",
+    "located",
     "overlay",
     "padded",
+    "parts_of",
     "place_of",
     "right",
     "split_part",
@@ -84,6 +87,16 @@ def split_part(text: str, separator: str | int, index: int) -> str | None:
     separator = separator if isinstance(separator, str) else chr(separator)
     parts = text.split(separator) if text else []
     return parts[index] if 0 <= index < len(parts) else None
+
+
+def located(part: str, text: str, start: int) -> int:
+    """Return where a text has a part, not before a place; both count from 1, and 0 is nowhere."""
+    return text.find(part, max(start - 1, 0)) + 1 if part else 1
+
+
+def parts_of(text: str, separator: str) -> tuple[str, ...]:
+    """Return the parts between separators; the characters if there is no separator."""
+    return tuple(text.split(separator) if separator and text else text)
 
 
 def joined(separator: str | None, *texts: str | None) -> str | None:
@@ -149,6 +162,11 @@ def extracted(text: str, pattern: re.Pattern[str], group: int = 0) -> str | None
 def all_replaced(text: str, pattern: re.Pattern[str], new: str) -> str:
     """Return a text with each match replaced; a dollar sign in the new text is itself, as in Flink."""
     return pattern.sub(lambda _: new, text)
+
+
+def found_in(text: str, pattern: re.Pattern[str]) -> bool:
+    """Whether a text has a match; an empty pattern has none, as in Flink."""
+    return pattern.pattern != "" and pattern.search(text) is not None
 
 
 def place_of(text: str, pattern: re.Pattern[str]) -> int:
