@@ -46,6 +46,8 @@ _WORDS: dict[str, tuple[list[str], Callable[[datetime], int]]] = {
 
 _PIECE = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|[^A-Za-z']+|'")
 _SHORT, _LONG, _TWO_DIGITS = 3, 4, 2
+_CENTURY = 2_000
+"""What a year of two digits is added to, as in Java."""
 
 
 class _Format(NamedTuple):
@@ -128,8 +130,8 @@ def instant_parsed(text: str, digits: int, pattern: str) -> int:
     if match is None:
         return instant_of_text(text, digits)
     given = dict(zip(form.letters, match.groups(), strict=True))
-    year = int(given.get("y") or given.get("u") or EPOCH.year)
-    year += 2000 if year < 100 else 0  # noqa: PLR2004 - of two digits
+    written = given.get("y") or given.get("u") or str(EPOCH.year)
+    year = int(written) + (_CENTURY if len(written) == _TWO_DIGITS else 0)
     month = _index(_MONTHS, given["MM"]) + 1 if "MM" in given else int(given.get("M", 1))
     clock = int(given["H"]) if "H" in given else int(given["k"]) % 24 if "k" in given else _from_noon(given)
     is_midnight = clock == _HOURS

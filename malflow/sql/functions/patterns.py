@@ -87,25 +87,23 @@ def _unescaped(pattern: str, escape: str, signs: str) -> list[tuple[str, str]]:
 
 
 _POSIX = re.compile(r"\[:(\w+):\]")
-_OF_POSIX = {"ALPHA": "Alpha", "DIGIT": "Digit", "ALNUM": "Alnum", "UPPER": "Upper", "LOWER": "Lower"}
-_OF_POSIX |= {"SPACE": "Blank", "WHITESPACE": "Space"}
+_OF_POSIX = {"ALPHA": "a-zA-Z", "DIGIT": "0-9", "ALNUM": "a-zA-Z0-9", "UPPER": "A-Z", "LOWER": "a-z", "SPACE": " "}
+_OF_POSIX["WHITESPACE"] = " \t\n\r\f\v"
 
 
 @lru_cache(_KEPT)
 def _similar(pattern: str, escape: str) -> re.Pattern[str]:
-    signs = _unescaped(_POSIX.sub(_posix_class, pattern), escape, "%_[]()|^-+*?{}")
+    signs = _unescaped(_POSIX.sub(_posix_class, pattern), escape, "%_[]()|^-+*?{}.")
     meant = {"%": "(?:.*)", "_": "."}
-    parts = [
-        meant.get(sign, character if sign or character in "\\.$" else re.escape(character)) for sign, character in signs
-    ]
+    parts = [meant.get(sign, character if sign else re.escape(character)) for sign, character in signs]
     return regexp("(?s)" + "".join(parts))
 
 
 def _posix_class(match: re.Match[str]) -> str:
-    name = _OF_POSIX.get(match[1].upper())
-    if name is None:
+    found = _OF_POSIX.get(match[1].upper())
+    if found is None:
         raise ValueError(f"there is no class {match[0]}; there are {', '.join(_OF_POSIX)}")
-    return rf"\p{{{name}}}"
+    return found
 
 
 _PART = re.compile(
