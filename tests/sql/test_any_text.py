@@ -141,6 +141,20 @@ def _steps(text: str) -> int:
     return count
 
 
+NOT_CLOSED = {
+    "/* a": "the comment",
+    "SELECT 'a": "the text",
+    "SELECT `a": "the name",
+    "SELECT 1 /* /* /*": "the comment",
+}
+
+
+@pytest.mark.parametrize("text", NOT_CLOSED)
+def test_what_is_not_closed_is_named(text: str) -> None:
+    with pytest.raises(SqlError, match=f"{NOT_CLOSED[text]} is not closed"):
+        parse(Source(text))
+
+
 @pytest.mark.parametrize("shape", ["noise", "quotes", "backticks", "comments", "numbers", "open texts", "exponents"])
 def test_a_megabyte_ends(shape: str) -> None:
     assert outcome(LONG[shape] * (1_000_000 // len(LONG[shape]))) in {"read", "refused"}

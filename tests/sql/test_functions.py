@@ -121,6 +121,12 @@ def test_values_that_do_not_fit_fail_with_the_value(expression: str) -> None:
     assert FAILURES[expression] in str(caught.value)
 
 
+def test_kept_values_are_told_apart() -> None:
+    assert value_of("CASE CASE i + 1 WHEN 8 THEN i + 2 END WHEN 9 THEN 'both' WHEN 8 THEN 'one' END") == "both"
+    assert value_of("NULLIF(i + 1, NULLIF(i + 2, i + 3)) + NULLIF(i + 1, NULLIF(i + 1, i + 1))") == 16
+    assert value_of("i + 1 BETWEEN NULLIF(i + 0, 8) AND CASE i + 3 WHEN 10 THEN 8 END") is True
+
+
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 PATTERNS = {
     "yyyy-MM-dd HH:mm:ss.SSSSSS": "%Y-%m-%d %H:%M:%S.%f",

@@ -31,6 +31,12 @@ def test_like_follows_its_definition(text: str, pattern: str) -> None:
     assert like(text, pattern, "") is by_literal is matches(text, pattern)
 
 
+@given(TEXTS, st.integers(0, 8), st.integers(0, 8))
+def test_ends_of_a_text_may_not_overlap_in_it(text: str, start: int, end: int) -> None:
+    pattern = f"{text[:start]}%{text[end:]}"
+    assert like(text, pattern, "") is matches(text, pattern)
+
+
 @given(TEXTS)
 def test_escaped_texts_are_like_themselves_alone(text: str) -> None:
     escaped = re.sub("([!%_])", r"!\1", text)

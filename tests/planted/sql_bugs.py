@@ -1,0 +1,103 @@
+"""The planted bugs of SQL: truth with NULL and NaN, numbers, times, and the source of expressions."""
+
+from __future__ import annotations
+
+from tests.planted.hunt import Bug
+
+__all__ = ["SQL_BUGS"]
+
+_PYTHON = "sql/python.py"
+_NUMBERS = "sql/functions/numbers.py"
+_TIMES = "sql/functions/times.py"
+_PATTERNS = "sql/functions/patterns.py"
+_ORACLE = "tests/oracles/test_sql.py::test_an_answer_is_that_of_flink_or_differs_on_purpose"
+_DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
+_SHORT = "        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:\n"
+
+SQL_BUGS = [
+    Bug(
+        "AND and OR are Python's, of values",
+        "None is false, so None and False would be false anyway",
+        _PYTHON,
+        _SHORT,
+        "        if isinstance(node, Connected):\n"
+        "            return f\"({f' {node.op.lower()} '.join(map(self.value, node.operands))})\"\n"
+        f"{_SHORT}",
+        (f"{_ORACLE}[expr-logic]", _DUCKDB),
+    ),
+    Bug(
+        "NOT IN of a list with NULL holds for values that are not in it",
+        "the value is not among the others",
+        _PYTHON,
+        "        if not found and node.has_null:",
+        "        if not found and node.has_null and not node.values:",
+        (f"{_ORACLE}[expr-in]", f"{_ORACLE}[expr-where-in]"),
+    ),
+    Bug(
+        "the opposite of < is >= for NaN too",
+        "the opposite sign is shorter",
+        _PYTHON,
+        "        if {node.left.type.kind, node.right.type.kind} & _FLOATS:",
+        "        if not node.op:",
+        (f"{_ORACLE}[expr-floats-not]",),
+    ),
+    Bug(
+        "a long condition forgets NULL where another part is true or false",
+        "unknown is unknown",
+        _PYTHON,
+        'return f"({decides} if {decided} else None if {unknown} else {not decides})"',
+        'return f"({decides} if {decided} else {not decides} if {unknown} else {not decides})"',
+        (_DUCKDB,),
+    ),
+    Bug(
+        "DECIMALs are rounded half to even",
+        "so does Python",
+        _NUMBERS,
+        "DECIMALS = Context(prec=80, rounding=ROUND_HALF_UP)",
+        'DECIMALS = Context(prec=80, rounding="ROUND_HALF_EVEN")',
+        (f"{_ORACLE}[expr-decimal-casts]",),
+    ),
+    Bug(
+        "whole numbers are divided to the floor",
+        "so does Python",
+        _NUMBERS,
+        "    return quotient if (left < 0) is (right < 0) else -quotient",
+        "    return quotient if (left < 0) is (right < 0) else left // right",
+        (f"{_ORACLE}[expr-integers]",),
+    ),
+    Bug(
+        "the remainder has the sign of the right number",
+        "so does Python",
+        _NUMBERS,
+        "        return -rest if left < 0 else rest",
+        "        return left % right",
+        (f"{_ORACLE}[expr-integers]", _DUCKDB),
+    ),
+    Bug(
+        "months between instants count the months of the calendar",
+        "the day of the month does not matter",
+        _TIMES,
+        "    return months - (add_months(start, months, digits) > end)",
+        "    return months",
+        (
+            f"{_ORACLE}[expr-interval-months]",
+            "tests/sql/test_functions.py::test_months_between_instants_are_those_that_fit",
+        ),
+    ),
+    Bug(
+        "the end of a LIKE overlaps what stands before it",
+        "the text ends with it",
+        _PATTERNS,
+        "(?=.{{{len(rest[-1])}}}).*+",
+        ".*+",
+        ("tests/sql/test_patterns.py::test_ends_of_a_text_may_not_overlap_in_it",),
+    ),
+    Bug(
+        "a comment that is not closed is read as signs",
+        "the next comment may be closed",
+        "sql/text.py",
+        r"|\*/|/(?!\*)|",
+        r"|\*/|/|",
+        ("tests/sql/test_any_text.py::test_what_is_not_closed_is_named",),
+    ),
+]
