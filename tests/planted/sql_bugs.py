@@ -23,7 +23,7 @@ SQL_BUGS = [
         "        if isinstance(node, Connected):\n"
         "            return f\"({f' {node.op.lower()} '.join(map(self.value, node.operands))})\"\n"
         f"{_SHORT}",
-        (f"{_ORACLE}[expr-logic]", _DUCKDB),
+        (_ORACLE, _DUCKDB),
     ),
     Bug(
         "NOT IN of a list with NULL holds for values that are not in it",
@@ -31,7 +31,7 @@ SQL_BUGS = [
         _PYTHON,
         "        if not found and node.has_null:",
         "        if not found and node.has_null and not node.values:",
-        (f"{_ORACLE}[expr-in]", f"{_ORACLE}[expr-where-in]"),
+        (_ORACLE,),
     ),
     Bug(
         "the opposite of < is >= for NaN too",
@@ -39,7 +39,7 @@ SQL_BUGS = [
         _PYTHON,
         "        if {node.left.type.kind, node.right.type.kind} & _FLOATS:",
         "        if not node.op:",
-        (f"{_ORACLE}[expr-floats-not]",),
+        (_ORACLE,),
     ),
     Bug(
         "a long condition forgets NULL where another part is true or false",
@@ -55,7 +55,7 @@ SQL_BUGS = [
         _NUMBERS,
         "DECIMALS = Context(prec=80, rounding=ROUND_HALF_UP)",
         'DECIMALS = Context(prec=80, rounding="ROUND_HALF_EVEN")',
-        (f"{_ORACLE}[expr-decimal-casts]",),
+        (_ORACLE,),
     ),
     Bug(
         "whole numbers are divided to the floor",
@@ -63,7 +63,7 @@ SQL_BUGS = [
         _NUMBERS,
         "    return quotient if (left < 0) is (right < 0) else -quotient",
         "    return quotient if (left < 0) is (right < 0) else left // right",
-        (f"{_ORACLE}[expr-integers]",),
+        (_ORACLE,),
     ),
     Bug(
         "the remainder has the sign of the right number",
@@ -71,7 +71,7 @@ SQL_BUGS = [
         _NUMBERS,
         "        return -rest if left < 0 else rest",
         "        return left % right",
-        (f"{_ORACLE}[expr-integers]", _DUCKDB),
+        (_ORACLE, _DUCKDB),
     ),
     Bug(
         "months between instants count the months of the calendar",
@@ -80,7 +80,7 @@ SQL_BUGS = [
         "    return months - (add_months(start, months, digits) > end)",
         "    return months",
         (
-            f"{_ORACLE}[expr-interval-months]",
+            _ORACLE,
             "tests/sql/test_functions.py::test_months_between_instants_are_those_that_fit",
         ),
     ),
