@@ -150,7 +150,7 @@ NOT_CLOSED = {
 
 
 @pytest.mark.parametrize("text", NOT_CLOSED)
-def test_what_is_not_closed_is_named(text: str) -> None:
+def test_open_comments_and_quotes_are_named(text: str) -> None:
     with pytest.raises(SqlError, match=f"{NOT_CLOSED[text]} is not closed"):
         parse(Source(text))
 

@@ -233,7 +233,7 @@ class ExpressionBinder:
 
     @staticmethod
     def _keeping(operand: Typed, bind: Callable[[Typed], Typed]) -> Typed:
-        """Return an expression that takes a value several times; what is no column or literal is computed once."""
+        """Return an expression that takes a value several times: computed once, unless it is a column or a literal."""
         if isinstance(operand, Column | Value):
             return bind(operand)
         key = next(_KEYS)

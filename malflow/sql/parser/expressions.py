@@ -57,7 +57,7 @@ class ExpressionReader(TypeReader):
             return self._refused_sign(left)
 
     def _binds(self, least: int) -> bool:
-        """Whether an operator comes next that binds at least so strongly."""
+        """Whether the next operator binds at the level `least` or more strongly."""
         op = self.token.upper
         is_one = op != "NOT" or self.ahead().upper in _TESTS - {"IS"}
         return is_one and _LEVELS.get(op, 0) >= least
