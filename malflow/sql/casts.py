@@ -36,7 +36,7 @@ def converted(node: Typed, wanted: SqlType) -> Typed:
 def tried(node: Typed, wanted: SqlType) -> Typed | None:
     """Return a cast that is NULL where the value does not fit."""
     found = cast(node, wanted)
-    if not isinstance(found, Strict):
+    if found is node or not isinstance(found, Strict):
         return found
     source = found.template.replace("{0}", "value")
     return Lenient(found.type.as_nullable(), node.span, f"tried(lambda value: {source}, {{0}})", (node,))

@@ -37,7 +37,7 @@ from malflow.sql.typed import (
     Typed,
     Value,
 )
-from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, STRING, TEXTS, SqlType, common_type
+from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, STRING, TEXTS, TIMES, SqlType, common_type
 from malflow.words import did_you_mean
 
 __all__ = ["AGGREGATES", "ExpressionBinder"]
@@ -234,7 +234,8 @@ class ExpressionBinder:
     @staticmethod
     def _keeping(operand: Typed, bind: Callable[[Typed], Typed]) -> Typed:
         """Return an expression that takes a value several times: computed once, unless it is a column or a literal."""
-        if isinstance(operand, Column | Value):
+        is_moved = operand.type.kind in TIMES and isinstance(operand, Strict)
+        if isinstance(operand, Column | Value) or is_moved:  # a time that is moved may be the bound of a join
             return bind(operand)
         key = next(_KEYS)
         body = bind(Kept(operand.type, operand.span, key))
