@@ -177,7 +177,7 @@ class Kept(Typed):
         key: which one.
     """
 
-    key: int
+    key: int = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Keeping(Typed):
         body: the expression.
     """
 
-    key: int
+    key: int = field(compare=False, repr=False)
     operand: Typed
     body: Typed
 

@@ -17,6 +17,7 @@ from malflow.sql.functions.scalar import INSTEAD, SCALAR
 from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse, parse_columns
 from malflow.sql.text import Source, SqlError
+from malflow.sql.typed import Typed
 from tests.oracles.sql_cases import CASES
 
 SCHEMA = (
@@ -27,12 +28,18 @@ ROW = (7, 2.5, None, "text", 0, 0, 0, 0, (1, 2))
 
 def value_of(expression: str, row: tuple[Any, ...] = ROW, schema: str = SCHEMA) -> Any:
     """Return the value of an expression for a row."""
+    node, width, source = bound(expression, schema)
+    ((value,),) = chain(None, [node], width, source)([row])
+    return value
+
+
+def bound(expression: str, schema: str = SCHEMA) -> tuple[Typed, int, Source]:
+    """Return an expression with its types, how many columns there are, and its text."""
     source = Source(f"SELECT {expression}")
     (select,) = parse(source)
     fields = [Field(it.name.text, it.type) for it in parse_columns(Source(schema))]  # type: ignore[union-attr]
-    items = [ExpressionBinder(Scope(fields, source)).bind(it.expression) for it in select.items]  # type: ignore[attr-defined]
-    ((value,),) = chain(None, items, len(fields), source)([row])
-    return value
+    binder = ExpressionBinder(Scope(fields, source))
+    return binder.bind(select.items[0].expression), len(fields), source  # type: ignore[attr-defined]
 
 
 def test_each_function_is_asked_of_flink() -> None:
@@ -125,6 +132,14 @@ def test_kept_values_are_told_apart() -> None:
     assert value_of("CASE CASE i + 1 WHEN 8 THEN i + 2 END WHEN 9 THEN 'both' WHEN 8 THEN 'one' END") == "both"
     assert value_of("NULLIF(i + 1, NULLIF(i + 2, i + 3)) + NULLIF(i + 1, NULLIF(i + 1, i + 1))") == 16
     assert value_of("i + 1 BETWEEN NULLIF(i + 0, 8) AND CASE i + 3 WHEN 10 THEN 8 END") is True
+
+
+def test_expressions_that_keep_a_value_are_equal_if_they_say_the_same() -> None:
+    """GROUP BY finds its columns in SELECT by this."""
+    texts = ["CASE i + 1 WHEN 8 THEN 'a' END", "CASE  i + 1  WHEN 8 THEN 'a' END", "CASE i + 2 WHEN 8 THEN 'a' END"]
+    one, same, other = (bound(it)[0] for it in texts)
+    assert one == same
+    assert one != other
 
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
