@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
@@ -115,9 +114,7 @@ def _given(value: Any, kind: str) -> Any:
         return None
     if kind.startswith("MAP"):
         return dict(value)
-    if kind.startswith("FLOAT"):
-        return struct.unpack("f", struct.pack("f", value))[0]
-    return float(value) if kind.startswith("DOUBLE") else value
+    return float(value) if kind.startswith(("FLOAT", "DOUBLE")) else value
 
 
 def _read(value: Any, kind: str) -> Any:

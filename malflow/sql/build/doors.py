@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 
 from malflow.sql.bind.scope import Field
 from malflow.sql.build.chains import defined
-from malflow.sql.functions.numbers import decimal_of, within
+from malflow.sql.functions.numbers import decimal_of, number_of_text, single, within
 from malflow.sql.functions.times import (
     date_of_text,
     date_text,
@@ -113,13 +114,18 @@ def _integer(value: Any, kind: SqlType) -> int:
 def _float(value: Any, kind: SqlType) -> float:
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
         _refuse(value, kind)
-    return float(value)
+    if kind.kind == "DOUBLE":
+        return float(value)
+    found = single(float(value))
+    if math.isinf(found) and not math.isinf(value):
+        raise OverflowError(f"{value} does not fit into FLOAT, which has 32 bits")
+    return found
 
 
 def _decimal(value: Any, kind: SqlType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         _refuse(value, kind)
-    number = Decimal(value.strip()) if isinstance(value, str) else value
+    number = number_of_text(value) if isinstance(value, str) else value
     found = decimal_of(number, kind.size, kind.scale)
     if found != (Decimal(repr(number)) if isinstance(number, float) else number):
         raise ValueError(f"{value} has more digits after the point than {kind.name}")

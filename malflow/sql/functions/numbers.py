@@ -34,6 +34,7 @@ __all__ = [
     "lies_between",
     "log10",
     "logarithm",
+    "number_of_text",
     "order",
     "power",
     "radians",
@@ -118,9 +119,9 @@ def decimal_of(number: float | Decimal, digits: int, scale: int) -> Decimal:
         OverflowError: if it has more digits before the point than the type.
         ValueError: if it is infinite or NaN.
     """
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not a DECIMAL")
     if isinstance(number, float):
-        if not math.isfinite(number):
-            raise ValueError(f"{number} is not a DECIMAL")
         number = Decimal(repr(number))
     try:
         found = DECIMALS.quantize(Decimal(number), _QUANTA[scale])
@@ -149,12 +150,17 @@ def integer_of_text(text: str, bits: int) -> int:
     return within(int(Decimal(match[0])), bits)
 
 
-def decimal_of_text(text: str, digits: int, scale: int) -> Decimal:
-    """Return the DECIMAL of a text."""
+def number_of_text(text: str) -> Decimal:
+    """Return the number of a text, with all of its digits."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a DECIMAL({digits}, {scale})")
-    return decimal_of(Decimal(match[0]), digits, scale)
+        raise ValueError(f"{text!r} is not a number")
+    return Decimal(match[0])
+
+
+def decimal_of_text(text: str, digits: int, scale: int) -> Decimal:
+    """Return the DECIMAL of a text."""
+    return decimal_of(number_of_text(text), digits, scale)
 
 
 def float_of_text(text: str) -> float:

@@ -161,7 +161,10 @@ def instant_of_text(text: str, digits: int) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a TIMESTAMP, such as '2026-03-01 12:30:00.5'")
     year, month, day, hour, minute, second, fraction = match.groups(default="0")
-    found = datetime(*map(int, (year, month, day, hour, minute, second)))  # type: ignore[arg-type]  # noqa: DTZ001
+    try:
+        found = datetime(*map(int, (year, month, day, hour, minute, second)))  # type: ignore[arg-type]  # noqa: DTZ001
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a TIMESTAMP: {error}") from None
     return instant(found, 0) * _UNITS[digits] + _fraction(fraction, digits)
 
 
@@ -188,7 +191,10 @@ def time_of_text(text: str, digits: int) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a TIME, such as '12:30:00'")
     hour, minute, second, fraction = match.groups(default="0")
-    found = time(int(hour), int(minute), int(second))
+    try:
+        found = time(int(hour), int(minute), int(second))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a TIME: {error}") from None
     return (found.hour * 3_600 + found.minute * 60 + found.second) * _UNITS[digits] + _fraction(fraction, digits)
 
 
