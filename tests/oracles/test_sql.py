@@ -35,9 +35,10 @@ def test_the_page_lists_the_differences_with_their_reasons() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_is_that_of_flink_or_differs_on_purpose(name: str) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_answer_is_that_of_flink_or_differs_on_purpose(name: str, workers: int) -> None:
     case = CASES[name]
-    ours, theirs = answer_of_malflow(case), answer_of_flink(case)
+    ours, theirs = answer_of_malflow(case, workers), answer_of_flink(case)
     if "differs" in case:
         assert not agrees(ours, theirs)
         assert {key: it for key, it in plain(ours).items() if key != "types"} == case["expected"]["malflow"]
