@@ -21,39 +21,40 @@ _DAYS, _MONTHS = (
 )
 _NOON = ["AM", "PM"]
 
-_NUMBERS: dict[str, Callable[[datetime], int]] = {
-    "y": lambda it: it.year,
-    "u": lambda it: it.year,
-    "Q": lambda it: (it.month + 2) // 3,
-    "M": lambda it: it.month,
-    "d": lambda it: it.day,
-    "D": lambda it: it.timetuple().tm_yday,
-    "H": lambda it: it.hour,
-    "k": lambda it: it.hour or 24,
-    "h": lambda it: it.hour % 12 or 12,
-    "K": lambda it: it.hour % 12,
-    "m": lambda it: it.minute,
-    "s": lambda it: it.second,
+_NUMBERS = {
+    "y": "it.year",
+    "u": "it.year",
+    "Q": "(it.month + 2) // 3",
+    "M": "it.month",
+    "d": "it.day",
+    "D": "it.timetuple().tm_yday",
+    "H": "it.hour",
+    "k": "it.hour or 24",
+    "h": "it.hour % 12 or 12",
+    "K": "it.hour % 12",
+    "m": "it.minute",
+    "s": "it.second",
 }
-"""Letters of numbers; a number has as many digits as the letter is repeated."""
+"""Letters of numbers, with their source; a number has as many digits as the letter is repeated."""
 
-_WORDS: dict[str, tuple[list[str], Callable[[datetime], int]]] = {
-    "M": (_MONTHS, lambda it: it.month - 1),
-    "E": (_DAYS, lambda it: it.weekday()),
-    "a": (_NOON, lambda it: it.hour // 12),
-}
+_WORDS = {"M": (_MONTHS, "it.month - 1"), "E": (_DAYS, "it.weekday()"), "a": (_NOON, "it.hour // 12")}
 """Letters of words: three letters of the word, or all if the letter stands four times."""
+
+_CLOCK = frozenset("HkhKmsSa")
+"""Letters of the time of day."""
 
 _PIECE = re.compile(r"([A-Za-z])\1*|'(?:[^']|'')*'|[^A-Za-z']+|'")
 _SHORT, _LONG, _TWO_DIGITS = 3, 4, 2
+_FINEST = 9
 _CENTURY = 2_000
 """What a year of two digits is added to, as in Java."""
 
 
 class _Format(NamedTuple):
-    """A pattern: what writes each piece, and the regular expression with the letters of its groups."""
+    """A pattern: what writes an instant, whether its date is enough, and what reads the texts of its letters."""
 
-    writers: list[Callable[[datetime], str]]
+    write: Callable[[datetime], str]
+    is_of_date: bool
     reader: re.Pattern[str]
     letters: list[str]
 
@@ -65,58 +66,62 @@ def instant_format(pattern: str) -> _Format:
     Raises:
         ValueError: if it has a letter without a meaning here.
     """
-    found = _Format([], re.compile(""), [])
-    regexp = ""
+    source, regexp = "", ""
+    letters: list[str] = []
     for match in _PIECE.finditer(pattern):
         text, letter = match[0], match[1]
         if letter:
-            regexp += f"({_lettered(pattern, letter, len(text), found)})"
+            name, written, read = _word(letter, len(text)) or _number(pattern, letter, len(text))
+            letters.append(name)
+            source, regexp = f"{source}{{{written}}}", f"{regexp}({read})"
             continue
         if text == "'":
             raise ValueError(f"{pattern!r} has a quote that is not closed")
         plain = text[1:-1].replace("''", "'") or "'" if text[0] == "'" else text
-        found.writers.append(_plain(plain))
+        source += plain.replace("{", "{{").replace("}", "}}")
         regexp += re.escape(plain)
-    return found._replace(reader=re.compile(regexp, re.ASCII))
+    names = {f"{letter}{count}": _shown(letter, count) for letter in _WORDS for count in range(1, _LONG + 1)}
+    write = eval(f"lambda it: f{source!r}", names)  # noqa: S307 - of the letters above, and of quoted text
+    return _Format(write, _CLOCK.isdisjoint("".join(letters)), re.compile(regexp, re.ASCII), letters)
 
 
-def _plain(text: str) -> Callable[[datetime], str]:
-    return lambda _: text
+def _shown(letter: str, count: int) -> list[str]:
+    return [it if count == _LONG else it[:_SHORT] for it in _WORDS[letter][0]]
 
 
-def _lettered(pattern: str, letter: str, count: int, found: _Format) -> str:
-    """Add the writer of a letter; return the regular expression of what it reads."""
-    is_word = letter in _WORDS and (letter not in _NUMBERS or count >= _SHORT)
-    if is_word and count <= _LONG:
-        words, at = _WORDS[letter]
-        shown = [it if count == _LONG else it[:_SHORT] for it in words]
-        found.writers.append(lambda it: shown[at(it)])
-        found.letters.append(f"{letter}{letter}")
-        return "|".join(shown)
-    found.letters.append(letter)
+def _word(letter: str, count: int) -> tuple[str, str, str] | None:
+    """Return the name of a letter, its source, and the regular expression of what it reads; None if it is no word."""
+    if letter not in _WORDS or count > _LONG or (letter in _NUMBERS and count < _SHORT):
+        return None
+    return letter * 2, f"{letter}{count}[{_WORDS[letter][1]}]", "|".join(_shown(letter, count))
+
+
+def _number(pattern: str, letter: str, count: int) -> tuple[str, str, str]:
     if letter == "S" and count <= _FINEST:
-        found.writers.append(lambda it: f"{it.microsecond:06}000"[:count])
-        return rf"\d{{{count}}}"
+        return letter, f"it.microsecond * 1000 // {10 ** (_FINEST - count)}:0{count}", rf"\d{{{count}}}"
     if letter not in _NUMBERS or count > _LONG:
         letters = "".join(dict.fromkeys((*_NUMBERS, "S", *_WORDS)))
         raise ValueError(
             f"{pattern!r} has {letter * count}, which has no meaning here; there are {letters}, and 'text'"
         )
-    number = _NUMBERS[letter]
-    if letter in "yu" and count == _TWO_DIGITS:
-        found.writers.append(lambda it: f"{it.year % 100:02}")
-    else:
-        found.writers.append(lambda it: f"{number(it):0{count}}")
-    return rf"\d{{{count}}}" if count > 1 else r"\d{4}" if letter in "yu" else r"\d{1,3}"
-
-
-_FINEST = 9
+    is_year = letter in "yu"
+    cut = " % 100" if is_year and count == _TWO_DIGITS else ""
+    read = rf"\d{{{count}}}" if count > 1 else r"\d{4}" if is_year else r"\d{1,3}"
+    return letter, f"{_NUMBERS[letter]}{cut}:0{count}", read
 
 
 def instant_formatted(units: int, digits: int, pattern: str) -> str:
     """Return an instant as a pattern writes it."""
-    it = moment(units, digits)
-    return "".join([write(it) for write in instant_format(pattern).writers])
+    form = instant_format(pattern)
+    return _of_date(days_of(units, digits), pattern) if form.is_of_date else form.write(moment(units, digits))
+
+
+@lru_cache(1_024)  # the rows of a stream are of a few days
+def _of_date(days: int, pattern: str) -> str:
+    return instant_format(pattern).write(moment(days * _DAY, 0))
+
+
+_DAY = 86_400
 
 
 def instant_parsed(text: str, digits: int, pattern: str) -> int:
