@@ -90,7 +90,7 @@ def _shown(letter: str, count: int) -> list[str]:
 
 
 def _word(letter: str, count: int) -> tuple[str, str, str] | None:
-    """Return the name of a letter, its source, and the regular expression of what it reads; None if it is no word."""
+    """Return the name of a letter, its source, and the regular expression of what it reads; None for a number."""
     if letter not in _WORDS or count > _LONG or (letter in _NUMBERS and count < _SHORT):
         return None
     return letter * 2, f"{letter}{count}[{_WORDS[letter][1]}]", "|".join(_shown(letter, count))

@@ -43,7 +43,8 @@ _UNITS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 def moment(units: int, digits: int) -> datetime:
     """Return the instant of a number of units, without a zone."""
-    return EPOCH + timedelta(microseconds=units * _UNITS[_MICROSECONDS - digits])
+    seconds, rest = divmod(units, _UNITS[digits])
+    return EPOCH + timedelta(0, seconds, rest * _UNITS[_MICROSECONDS - digits])
 
 
 def instant(moment: datetime, digits: int) -> int:
