@@ -31,6 +31,7 @@ __all__ = [
     "Windows",
     "calendar",
     "counting",
+    "cumulating",
     "session",
     "sliding",
     "tumbling",
@@ -84,11 +85,14 @@ class TimeWindows:
             ``number(timestamp)``, ``start(number)`` and ``last(number)``; its numbers must be integers without gaps.
         span: how many panes a window has.
         step: the number of panes between the starts of two windows.
+        grows: whether windows grow: one ends with each pane, and begins with the first of `span` panes. `step` is then
+            `span`.
     """
 
     panes: Panes | Fitting
     span: int = 1
     step: int = 1
+    grows: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers of panes."""
@@ -112,6 +116,8 @@ class TimeWindows:
         """
         if self.is_plain:
             return f"windows of {self.definition}"
+        if self.grows:
+            return f"windows that grow by {self.definition}, up to {self.span} of them"
         return f"windows of {self.span} panes of {self.definition}, one every {self.step}"
 
     @property
@@ -200,6 +206,33 @@ def sliding(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
     return TimeWindows(_panes("sliding", unit, offset, every), _times(unit, size), _times(unit, every))
 
 
+def cumulating(size: Any, every: Any, *, offset: Any = None) -> TimeWindows:
+    """Make windows that grow: each begins where a tumbling window of `size` does, and one ends every `every` after it.
+
+    So a record is in up to ``size / every`` windows, and the results of a key are its totals so far, such as those of
+    the day after each hour. They are emitted from the key's first record in `size` on, whether there were more or not.
+    This is ``CUMULATE`` of Flink SQL.
+
+    Args:
+        size: the length of the longest window: a number, or a timedelta.
+        every: how much a window grows; must divide `size`.
+        offset: shifts the starts of windows, as for `tumbling`.
+
+    Raises:
+        GraphError: as for `sliding`; or if `every` does not divide `size`.
+
+    >>> str(cumulating(timedelta(days=1), timedelta(hours=1)))
+    'windows that grow by 1:00:00, up to 24 of them'
+    """
+    size = _checked_size("cumulating", size, "size")
+    every = _checked_size("cumulating", every, "distance")
+    unit = _common_unit(size, every)
+    if _times(unit, every) != 1:
+        raise GraphError(f"cumulating windows need a size that is a multiple of every; got {size} and {every}")
+    count = _times(unit, size)
+    return TimeWindows(_panes("cumulating", unit, offset, size), count, count, grows=count > 1)
+
+
 def calendar(unit: str, zone: Any = "UTC", *, span: int = 1) -> TimeWindows:
     """Make windows of calendar units in a time zone, for timestamps that are datetimes or dates.
 
@@ -280,6 +313,8 @@ def counting(size: int, every: int | None = None) -> CountWindows:
 
 def early_fault(windows: Windows, early: Any) -> str | None:
     """Return why windows can't have early results at this distance; None if they can."""
+    if isinstance(windows, TimeWindows) and windows.grows:
+        return "has windows that grow, which are results so far already: leave out early="
     if isinstance(windows, SessionWindows):
         return (
             "has sessions, whose end changes as they grow, so no result would replace an earlier one: leave out early="

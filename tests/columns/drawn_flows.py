@@ -15,7 +15,7 @@ from malflow import MalflowError, SingleThreadRuntime, StreamProvider, agg
 from malflow.columns import Column, Frame
 from malflow.sinks import VecSink
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
-from malflow.windows import counting, session, sliding, tumbling
+from malflow.windows import counting, cumulating, session, sliding, tumbling
 
 __all__ = ["Flow", "Form", "Record", "flows", "outcome", "scripts", "zoneless"]
 
@@ -229,7 +229,7 @@ def flows(draw: Any) -> Flow:
         key=draw(st.sampled_from(["town", "n", "flag", "function", "x"])),
         before=draw(st.sampled_from(sorted(STEPS))),
         after=draw(st.sampled_from(sorted(STEPS))),
-        end=draw(st.sampled_from(["running", "tumbling", "tumbling", "tumbling", "sliding", "session", "counting"])),
+        end=draw(st.sampled_from(["running", "tumbling", "tumbling", "sliding", "growing", "session", "counting"])),
         aggregators=tuple(draw(st.lists(st.sampled_from(sorted(AGGREGATORS)), min_size=1, max_size=3))),
         guarded=draw(st.integers(0, 4)) == 0,
     )
@@ -255,6 +255,7 @@ def build(flow: Flow, source: Any, zoned: bool, sinks: Sequence[Any]) -> Callabl
         windows: Any = {
             "tumbling": tumbling(5 * second),
             "sliding": sliding(6 * second, 2 * second),
+            "growing": cumulating(6 * second, 2 * second),
             "session": session(3 * second),
             "counting": counting(4, 2),
         }

@@ -21,7 +21,7 @@ from malflow.operators.windows.sliding import SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.batch import Batch
 from malflow.records.columnar import is_columnar, rows_made
-from malflow.windows import sliding, tumbling
+from malflow.windows import cumulating, sliding, tumbling
 from tests.columns.aggregates import Pair, Twins, as_rows, bits, run
 
 _ALL = [
@@ -209,7 +209,7 @@ def test_a_question_makes_objects_of_its_keys_only(operator: int) -> None:
     assert len(asked.state) == 1000
 
 
-@pytest.mark.parametrize("windows", [tumbling(10), sliding(30, 10), sliding(20, 30)])
+@pytest.mark.parametrize("windows", [tumbling(10), sliding(30, 10), sliding(20, 30), cumulating(30, 10)])
 def test_keys_that_no_window_has_are_forgotten(windows: Any) -> None:
     twins = _windowed(agg.sum("x"), agg.last("x"), windows=windows)
     for turn in range(60):

@@ -1,4 +1,4 @@
-"""The operator of overlapping windows, which share panes.
+"""The operators of windows that share panes: overlapping ones, and those that grow.
 
 Each record is added to one pane (Li et al., 2005), and a window combines its panes' accumulators. They are combined in
 blocks, as in van Herk and Gil & Werman: a window is a suffix of one block and a prefix of the next, so a pane costs
@@ -23,7 +23,7 @@ from malflow.windows import TimeWindows, Timing, WindowResult
 if TYPE_CHECKING:
     from malflow.columns.aggregates.panes import PaneArrays
 
-__all__ = ["SlidingAggregate"]
+__all__ = ["CumulateAggregate", "SlidingAggregate"]
 
 _States = Mapping[Any, Any]
 
@@ -168,6 +168,79 @@ class SlidingAggregate(WindowAggregate):
             number += 1
         self._blocks.rebuild(number, held)
         return number
+
+
+class CumulateAggregate(SlidingAggregate):
+    """Aggregate the records of each key in windows that grow by a pane, up to a block of `span` panes.
+
+    The closed panes of a block are merged as they close, so a pane costs one merge per key. A block is kept until its
+    last window is closed. Late records are added to their pane, and so to the windows of the block that are still open.
+    """
+
+    _total: _States | None = None
+
+    def forget_cells(self) -> None:
+        """Merge the closed panes of the block again, since its cells are no longer valid."""
+        super().forget_cells()
+        self._total = None
+
+    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
+        """Add records to a closed pane of an open block; reject those of a closed one."""
+        super().add_late(panes, number, epoch, run)
+        self._total = None
+
+    def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
+        """Close panes in order, and with each the window that ends with it."""
+        held, span = self.held_panes, self._windows.span
+        if self._next is None and held:
+            self._next, self._total = self._first_open(panes), None
+        while held:
+            block = min(held) // span * span
+            number = max(self._next or block, block)
+            if epoch is not MAX and panes.last(max(number, min(held))) > epoch:
+                break
+            number = max(number, min(held))
+            states = self._merged(block, number)
+            timing = Timing.END if epoch is MAX else Timing.FINAL
+            open_ones = self.not_closed(panes.last(number), states)
+            self.emit(panes, block, open_ones, timing, results, span=number - block + 1)
+            self._next = number + 1
+            if number == block + span - 1:
+                self._total = None
+                for over in [it for it in held if it < block + span]:
+                    self.drop_pane(over)
+
+    def _first_open(self, panes: Panes) -> int:
+        """Return the first pane that is not closed."""
+        number, epoch = min(self.held_panes), self.reached.epoch
+        while epoch is not None and panes.last(number) <= epoch:
+            number += 1
+        return number
+
+    def _merged(self, block: int, number: int) -> _States:
+        """Return the accumulators of the panes of a block up to one."""
+        held = self.held_panes
+        if self._total is None:
+            self._total = {}
+            for before in range(block, number):
+                if before in held:
+                    self._total = self._merge_panes(self._total, held[before])
+        if number in held:
+            self._total = self._merge_panes(self._total, held[number])
+        return self._total
+
+    def results_so_far(self) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
+        """Yield each key with its results of open windows, in order of time."""
+        panes, held, epoch, span = self._fitted(), self.state.panes, self.reached.epoch, self._windows.span
+        if panes is None:
+            return
+        for block in sorted({number // span * span for number in held}):
+            states: _States = {}
+            for number in range(block, block + span):
+                states = self.merge(states, held.get(number, {}))
+                if states and (epoch is None or panes.last(number) > epoch):
+                    open_ones = self.not_closed(panes.last(number), states)
+                    yield from self._so_far(panes, block, open_ones, number - block + 1)
 
 
 # Example: windows of three panes, so the blocks are p0 p1 p2 and p3 p4 p5.

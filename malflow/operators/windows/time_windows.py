@@ -270,6 +270,7 @@ class WindowAggregate(KeepsArrays, PanedOperator):
         timing: Timing,
         results: Results,
         timestamp: Any = None,
+        span: int | None = None,
     ) -> None:
         """Add the results of the windows with `first` as first pane.
 
@@ -280,34 +281,41 @@ class WindowAggregate(KeepsArrays, PanedOperator):
             timing: the timing of the results.
             results: receives them.
             timestamp: their timestamp; by default the last instant of the windows.
+            span: how many panes they have; by default as many as all windows.
         """
         if timing is not Timing.EARLY and self._early is not None:
             self._early.close(first)
-        end = first + self._windows.span
+        end = first + (span or self._windows.span)
         stamp = panes.last(end - 1) if timestamp is None else timestamp
         arrays = self._arrays.held
         if arrays is None:
-            results.add(states, self._results(panes, first, states, repeat(timing)), stamp)
+            results.add(states, self._results(panes, (first, end), states, repeat(timing)), stamp)
         elif states:
-            self._emit_cells(arrays, panes, first, states, timing, results, stamp)
+            self._emit_cells(arrays, panes, (first, end), states, timing, results, stamp)
 
     def _emit_cells(
-        self, arrays: PaneArrays, panes: Panes, first: int, cells: Any, timing: Timing, results: Any, stamp: Any
+        self,
+        arrays: PaneArrays,
+        panes: Panes,
+        ends: tuple[int, int],
+        cells: Any,
+        timing: Timing,
+        results: Any,
+        stamp: Any,
     ) -> None:
         """Add the results of windows in arrays, as columns if they can be."""
         if arrays.outcomes is None:
             states = arrays.objects(cells)
-            results.add(states, self._results(panes, first, states, repeat(timing)), stamp)
+            results.add(states, self._results(panes, ends, states, repeat(timing)), stamp)
         else:
-            bounds = panes.start(first), panes.start(first + self._windows.span)
+            bounds = panes.start(ends[0]), panes.start(ends[1])
             results.add_window(bounds, stamp, timing, cells)
 
     def _results(
-        self, panes: Panes, first: int, states: Mapping[Any, Any], timings: Iterable[Timing]
+        self, panes: Panes, ends: tuple[int, int], states: Mapping[Any, Any], timings: Iterable[Timing]
     ) -> Iterator[WindowResult[Any, Any]]:
-        """Return the results of the window of each key with `first` as first pane."""
-        end = first + self._windows.span
-        start, stop = shown_in_zone(panes, panes.start(first)), shown_in_zone(panes, panes.start(end))
+        """Return the results of the window of each key from one pane up to, and without, another."""
+        start, stop = (shown_in_zone(panes, panes.start(number)) for number in ends)
         try:
             values = self._kernel.results(states.values())
         except Exception as error:
@@ -329,14 +337,15 @@ class WindowAggregate(KeepsArrays, PanedOperator):
             yield from self._so_far(panes, number, self.state.panes[number])
 
     def _so_far(
-        self, panes: Any, first: int, states: Mapping[Any, Any]
+        self, panes: Any, first: int, states: Mapping[Any, Any], span: int | None = None
     ) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
         """Pair the keys with the results of their windows with `first` as first pane."""
-        last = panes.last(first + self._windows.span - 1)
+        end = first + (span or self._windows.span)
+        last = panes.last(end - 1)
         is_over = self.reached.epoch is not None and last <= self.reached.epoch
         still_open = () if is_over else self.not_closed(last, states)
         timings = (Timing.EARLY if key in still_open else Timing.FINAL for key in states)
-        return zip(states, self._results(panes, first, states, timings), strict=False)
+        return zip(states, self._results(panes, (first, end), states, timings), strict=False)
 
     def merge(self, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
         """Merge the accumulators of each key, with `one` first; a key that only one side has keeps its own.

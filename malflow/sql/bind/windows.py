@@ -18,6 +18,7 @@ WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET?"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET?"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET?"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
 """The arguments of each function, in their order; those with a mark may be left out."""
@@ -39,7 +40,9 @@ def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument,
         raise _fault(f"{ref.name} needs the column of its time, as in DESCRIPTOR(ts)", ref.span, source)
     spans = {key: _span(key, node, source) for key, node in given.items()}
     size = spans.get("SIZE") or spans.get("GAP")
-    step = spans.get("SLIDE")
+    step = spans.get("SLIDE") or spans.get("STEP")
+    if ref.name.text == "CUMULATE" and step and size and size[0] % step[0]:
+        raise _fault("the size of CUMULATE must be a multiple of its step", size[1], source)
     if size is None:
         raise _fault(f"{ref.name} needs a size", ref.span, source)
     nothing = (0, ref.span)

@@ -23,7 +23,7 @@ from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain
 from malflow.sql.text import Source
-from malflow.windows import Windows, session, sliding, tumbling
+from malflow.windows import Windows, cumulating, session, sliding, tumbling
 
 __all__ = ["Rows", "StreamBuilder", "united"]
 
@@ -194,12 +194,14 @@ def _windows(spec: WindowSpec) -> Windows:
             return tumbling(spec.size, offset=spec.offset)
         case "HOP":
             return sliding(spec.size, spec.step, offset=spec.offset)
+        case "CUMULATE":
+            return cumulating(spec.size, spec.step, offset=spec.offset)
     return session(spec.size, touch=True)
 
 
 def _overlap(spec: WindowSpec) -> bool:
     """Whether a row is in several windows."""
-    return spec.kind == "HOP" and spec.step < spec.size
+    return spec.kind in {"HOP", "CUMULATE"} and spec.step < spec.size
 
 
 def _key_of(count: int) -> Callable[[Any], Any]:
@@ -235,7 +237,7 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
 
 def _own(key: Any, result: Any) -> Any:
     """Return the result of the window that its rows were in; None for others, which overlap it."""
-    return result if result.start == key[0] or result.end - result.start == 1 else None
+    return result if (result.start, result.end) == key[:2] or result.end - result.start == 1 else None
 
 
 def _it(value: Any) -> Any:
@@ -292,13 +294,16 @@ def _elements(operand: Callable[[Any], list[Any]], relation: Expanded) -> Callab
 
 def _with_windows(time: int, spec: WindowSpec) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Return the function that adds its windows to a row, once for each; a row without a time is in none."""
-    size, step, offset = spec.size, spec.step or spec.size, spec.offset
+    size, step, offset, grows = spec.size, spec.step or spec.size, spec.offset, spec.kind == "CUMULATE"
 
     def rows(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         at = row[time]
         if at is None:
             return []
         last = (at - offset) // step * step + offset
+        if grows:
+            start = (at - offset) // size * size + offset
+            return [(*row, start, end, end - 1) for end in range(last + step, start + size + 1, step)]
         starts = range(last, at - size, -step)
         return [(*row, start, start + size, start + size - 1) for start in starts]
 

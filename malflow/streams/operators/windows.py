@@ -20,7 +20,7 @@ from malflow.operators.windows.counting import CountAggregate
 from malflow.operators.windows.early import EARLY
 from malflow.operators.windows.local_aggregate import LocalAggregate
 from malflow.operators.windows.session import SessionAggregate
-from malflow.operators.windows.sliding import SlidingAggregate
+from malflow.operators.windows.sliding import CumulateAggregate, SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.rows import ReadField
 from malflow.states.kinds import StateKind
@@ -189,7 +189,7 @@ def _operator_of(name: str, windows: Windows, kernel: Kernel) -> tuple[StateKind
             return StateKind.WINDOW, WindowAggregate
         case TimeWindows():
             check_merge(name, kernel, "windows that share panes")
-            return StateKind.WINDOW, SlidingAggregate
+            return StateKind.WINDOW, CumulateAggregate if windows.grows else SlidingAggregate
         case SessionWindows():
             check_merge(name, kernel, "sessions, of which a record can join two,")
             return StateKind.SESSION, SessionAggregate
@@ -206,6 +206,8 @@ def _cogroup_of(name: str, windows: Windows) -> tuple[StateKind, Callable[..., O
         GraphError: if the windows depend on the order of arrival; it is undefined between streams.
     """
     match windows:
+        case TimeWindows(grows=True):
+            raise malformed(name, f"has {windows}, which can't have groups of streams; use tumbling or sliding windows")
         case TimeWindows():
             return StateKind.WINDOW, WindowCogroup if windows.is_plain else SlidingCogroup
         case SessionWindows():
