@@ -18,7 +18,8 @@ from malflow.windows import WindowResult, cumulating
 from tests.windows.model import Record, parted, windowed
 from tests.windows.running import Item, collected, restarted, results_of, source_of, windowed_flow
 from tests.windows.test_late import expected as expected_with_late
-from tests.windows.test_late import found_in, late_windows, run
+from tests.windows.model import late_windows
+from tests.windows.test_late import found_in, run
 
 pytestmark = pytest.mark.slow
 

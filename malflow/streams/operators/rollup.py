@@ -12,7 +12,6 @@ from malflow.checks import checked_duration
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, Unit
 from malflow.operators.epochs.frontiers import REACHED
-from malflow.operators.windows.rollup import Level, RollupAggregate
 from malflow.states.kinds import StateKind
 from malflow.streams.arguments import malformed
 from malflow.streams.operators.stateful import StatefulOperators
@@ -21,6 +20,7 @@ from malflow.windows import FOREVER, WindowResult, calendar
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
+    from malflow.operators.windows.rollup import Level
     from malflow.streams.keywords import RolledUp
     from malflow.streams.stream import KeyedStream
 
@@ -116,6 +116,8 @@ class RollupOperators(StatefulOperators[K, V_co, T]):
         >>> run([1, 2, 25], sales)
         [('March 02', 2), ('March 03', 1), ('April 01', 3)]
         """
+        from malflow.operators.windows.rollup import RollupAggregate  # noqa: PLC0415 - most programs have no rollup
+
         kernel = kernel_of(name, aggregators)
         check_merge(name, kernel, "levels made of each other")
         found = _levels(name, levels, zone, {} if keep is None else keep)
@@ -144,6 +146,8 @@ def _levels(name: str, levels: Any, zone: Any, keep: Any) -> list[Level]:
     Raises:
         GraphError: if there are none, one is unknown or doesn't divide the next, or `keep` names another level.
     """
+    from malflow.operators.windows.rollup import Level  # noqa: PLC0415 - as above
+
     if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
         raise malformed(name, f"needs a list of calendar units as its levels; got {short_repr(levels)}")
     try:
