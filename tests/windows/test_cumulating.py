@@ -15,10 +15,9 @@ from malflow import GraphError, agg
 from malflow.sinks import VecSink
 from malflow.testing import PAUSE, Timed, assert_exactly_once
 from malflow.windows import WindowResult, cumulating
-from tests.windows.model import Record, parted, windowed
+from tests.windows.model import Record, late_windows, parted, windowed
 from tests.windows.running import Item, collected, restarted, results_of, source_of, windowed_flow
 from tests.windows.test_late import expected as expected_with_late
-from tests.windows.model import late_windows
 from tests.windows.test_late import found_in, run
 
 pytestmark = pytest.mark.slow
