@@ -156,8 +156,8 @@ EXCHANGE_BUGS = [
         "late records lose fields",
         "only the results were thought of",
         "streams/operators/windows.py",
-        "reads=kernel.fields if late is None and ",
-        "reads=kernel.fields if ",
+        "reads=_fields_read(kernel, windows) if late is None else None,",
+        "reads=_fields_read(kernel, windows),",
         (_FIELDS,),
     ),
     Bug(
