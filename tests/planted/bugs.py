@@ -238,14 +238,6 @@ _WINDOWS = [
         ("tests/windows/test_cumulating.py",),
     ),
     Bug(
-        "a late record is not in the next window that grows",
-        "the total of a block is kept",
-        "operators/windows/sliding.py",
-        "        super().add_late(panes, number, epoch, run)\n        self._total = None",
-        "        super().add_late(panes, number, epoch, run)",
-        ("tests/windows/test_cumulating.py",),
-    ),
-    Bug(
         "each change of a pane writes all panes",
         "state by key instead of by pane",
         "states/paned.py",

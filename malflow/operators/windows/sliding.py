@@ -184,28 +184,22 @@ class CumulateAggregate(SlidingAggregate):
         super().forget_cells()
         self._total = None
 
-    def add_late(self, panes: Panes, number: int, epoch: Any, run: Batch) -> None:
-        """Add records to a closed pane of an open block; reject those of a closed one."""
-        super().add_late(panes, number, epoch, run)
-        self._total = None
-
     def close_windows(self, panes: Panes, epoch: Any, results: Results) -> None:
         """Close panes in order, and with each the window that ends with it."""
         held, span = self.held_panes, self._windows.span
-        if self._next is None and held:
-            self._next, self._total = self._first_open(panes), None
+        if self._next is None:
+            self._total = None
         while held:
             block = min(held) // span * span
-            number = max(self._next or block, block)
-            if epoch is not MAX and panes.last(max(number, min(held))) > epoch:
+            number = max(min(held), self._first_open(panes) if self._next is None else self._next)
+            if epoch is not MAX and panes.last(number) > epoch:
                 break
-            number = max(number, min(held))
             states = self._merged(block, number)
             timing = Timing.END if epoch is MAX else Timing.FINAL
             open_ones = self.not_closed(panes.last(number), states)
             self.emit(panes, block, open_ones, timing, results, span=number - block + 1)
             self._next = number + 1
-            if number == block + span - 1:
+            if number >= block + span - 1:
                 self._total = None
                 for over in [it for it in held if it < block + span]:
                     self.drop_pane(over)
