@@ -7,6 +7,7 @@ That is one microsecond, day or unit before its end, depending on the type of th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
@@ -76,6 +77,12 @@ FOREVER: Final = Forever()
 """An unlimited duration: entries kept for it are never dropped."""
 
 
+def _restore(windows: Any, state: Sequence[Any], defaults: Mapping[str, Any]) -> None:
+    """Set the attributes of frozen windows to a pickled state, and those that it lacks to their defaults."""
+    for at, (name, default) in enumerate(defaults.items()):
+        object.__setattr__(windows, name, state[at] if at < len(state) else default)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
     """Windows of `span` consecutive panes; one starts every `step` panes.
@@ -93,6 +100,10 @@ class TimeWindows:
     span: int = 1
     step: int = 1
     grows: bool = False
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore the attributes; windows that were pickled before they could grow have fewer."""
+        _restore(self, state, {"panes": None, "span": 1, "step": 1, "grows": False})
 
     def __post_init__(self) -> None:
         """Check the numbers of panes."""
@@ -132,6 +143,10 @@ class SessionWindows:
 
     gap: Any
     touch: bool = False
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore the attributes; sessions that were pickled before they could touch have fewer."""
+        _restore(self, state, {"gap": None, "touch": False})
 
     @property
     def definition(self) -> str:

@@ -291,7 +291,7 @@ def test_facts_are_those_of_the_first_try(keeps: bool, tmp_path: Path) -> None:
     assert sorted(facts) == (["key", "out", "slow"] if keeps else [])
     if keeps:
         assert facts["slow"].busy >= 60_000_000
-        assert facts["slow"][1:] == (1, 2, 0, 0, 0, 0)
+        assert facts["slow"][1:] == (1, 2, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.fault("I2")

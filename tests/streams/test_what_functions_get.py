@@ -48,6 +48,7 @@ TABLE = table()
 
 KINDS: dict[str, Callable[[Any], bool]] = {
     "value": lambda it: it == VALUE,
+    "values": lambda it: it[0] == VALUE,
     "key": lambda it: it == "k",
     "msg": lambda it: isinstance(it, DataMessage) and it.value == VALUE,
     "timestamp": lambda it: it == 0,
@@ -162,6 +163,10 @@ USES: dict[tuple[str, str], Make] = {
     ("map_with_key", "mapper"): lambda stream, keyed, given: keyed.map_with_key("op", given),
     ("filter", "predicate"): lambda stream, keyed, given: stream.filter("op", given),
     ("filter_map", "mapper"): lambda stream, keyed, given: stream.filter_map("op", given),
+    ("filter_map_many", "function"): lambda stream, keyed, given: stream.filter_map_many(
+        "op", noting(given, lambda values: values)
+    ),
+    ("convert_timestamps", "function"): lambda stream, keyed, given: stream.convert_timestamps("op", given),
     ("flat_map", "function"): lambda stream, keyed, given: stream.flat_map("op", given),
     ("map_batches", "function"): lambda stream, keyed, given: batches(stream).map_batches("op", noting(given)),
     ("map_batches", "frame"): lambda stream, keyed, given: batches(stream).map_batches(
