@@ -124,7 +124,11 @@ def test_marks_say_who_makes_rows(step: str, end: str) -> None:
     check(build)
 
 
-@pytest.mark.parametrize("row", [dict, tuple, Row, "n", Checked, lambda word, at, n: n], ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [dict, tuple, Row, "n", Checked, lambda word, at, n: n],
+    ids=["dict", "tuple", "class", "column", "checked class", "function"],
+)
 def test_sources_emit_columns_where_no_code_makes_their_rows(row: Any, tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "in.parquet")
     for source in (ArrowSource(TABLE, row=row), ParquetSource(tmp_path / "in.parquet", row=row)):
