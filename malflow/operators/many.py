@@ -63,7 +63,7 @@ class FilterMapMany(Operator):
     def _guarded(self, batch: Batch, values: Sequence[Any], guard: Guard) -> Batch:
         """Drop the records at which the function fails alone, and those that follow a parked one."""
         parked = rows_parked(guard, batch)
-        places = [at for at in range(len(values)) if at not in parked] if parked else range(len(values))
+        places = sorted({*range(len(values))}.difference(parked)) if parked else range(len(values))
         answered, failed = self._settled(batch, [values[at] for at in places], places, guard)
         errors = {places[at]: error for at, error in failed.items()}
         call = self._part_of(values)

@@ -8,6 +8,7 @@ from typing import Any
 
 from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
+from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
 from malflow.sql.bind.relations import Calc, Relation, Scan
@@ -18,7 +19,7 @@ from malflow.sql.build.streams import Rows, StreamBuilder
 from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
 from malflow.sql.tables import Connect, Table, check_columns, created, of_stream
-from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.text import Fault, Source, Span, SqlError, tokens
 from malflow.sql.typed import Column, Typed, Value
 from malflow.words import did_you_mean, plural
 
@@ -56,6 +57,8 @@ class Catalog:
 
     def add_stream(self, name: str, schema: Source, stream: Any, late: Any, time: str | None) -> None:
         """Make a stream a table."""
+        if name in self._tables or name in self._views:
+            raise GraphError(f"there is a table {name!r} already; use another name")
         self._tables[name] = of_stream(schema, stream, late, time, self.names(name))
 
     def add_function(self, name: str, function: Callable[..., Any]) -> None:
@@ -87,6 +90,9 @@ class Catalog:
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
         relation = self._binder(text, self.names(name), parameters).bind(statements[0])
+        unused = [it for it in parameters if not any(token.text == f":{it}" for token in tokens(text))]
+        if unused:
+            raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
         return relation.fields, self._build(relation, text)
 
     def _binder(self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None) -> QueryBinder:

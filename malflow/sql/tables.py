@@ -59,9 +59,11 @@ class Table:
         self._build = build
         self._connection = connection
         self._rows: Rows | None = None
+        self._is_read = False
 
     def rows(self) -> Rows | None:
         """Return its streams, built once; None if nothing fills it."""
+        self._is_read = True
         if self._rows is None:
             self._rows = self._inserted() if self._build is None else self._build()
         return self._rows
@@ -82,7 +84,7 @@ class Table:
         if self._build is not None and self._connection is None:
             return "is a stream of Python: it can't be written to"
         if self._connection is None:
-            if self._rows is not None:
+            if self._is_read:
                 return "has been read: write INSERT INTO before the queries that read the table"
             times = (
                 it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields)

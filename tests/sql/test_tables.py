@@ -15,6 +15,7 @@ from malflow import GraphError, OperatorError, SingleThreadRuntime
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.sql.text import SqlError
+from malflow.testing import run_sql
 
 
 def rows_of(text: str, values: Any = (), schema: Any = "id BIGINT, city STRING", **parameters: Any) -> list[Any]:
@@ -270,6 +271,83 @@ def test_the_faults_of_a_text_are_told_together(text: str, faults: list[str]) ->
     assert len(found) == len(faults), found
     for it, words in zip(found, faults, strict=True):
         assert words in it
+
+
+TIMED = """
+CREATE TABLE l (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'l.jsonl');
+CREATE TABLE r (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'r.jsonl');
+CREATE TABLE o (x BIGINT) WITH ('url' = 'o.jsonl');
+"""
+HOPPED = "SELECT * FROM TABLE(HOP(TABLE {}, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '4' SECOND))"
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        (
+            "SELECT x FROM TABLE(SESSION(TABLE l PARTITION BY x, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
+            "the rows of SESSION are supported with GROUP BY only",
+        ),
+        (
+            f"SELECT a.x FROM ({HOPPED.format('l')}) a JOIN ({HOPPED.format('r')}) b ON a.x = b.x "
+            "AND a.window_start = b.window_start AND a.window_end = b.window_end",
+            "a join of the rows of HOP windows is not supported; join TUMBLE windows",
+        ),
+        ("SELECT l.x FROM l JOIN r USING (x)", "USING is not supported; write ON"),
+        (
+            "SELECT COUNT(x, ts) FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '1' SECOND)) "
+            "GROUP BY window_start, window_end",
+            "no COUNT(INT, TIMESTAMP(3))",
+        ),
+        (
+            "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE l PARTITION BY x, DESCRIPTOR(ts), INTERVAL '1' SECOND)) "
+            "GROUP BY window_start, window_end",
+            "TUMBLE has no PARTITION BY; write GROUP BY",
+        ),
+        (
+            "SELECT x FROM (SELECT x, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY x) AS n "
+            "FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '1' SECOND))) WHERE n < NULL",
+            "the number of a row is compared with a limit",
+        ),
+    ],
+)
+def test_queries_over_time_that_would_be_wrong_are_refused(query: str, fault: str) -> None:
+    found = faults_of(f"{TIMED} INSERT INTO o {query}")
+    assert len(found) == 1, found
+    assert fault in found[0]
+
+
+def test_an_insert_after_a_query_that_reads_the_table_is_refused() -> None:
+    text = "CREATE TABLE a (x INT); CREATE TABLE b (x INT); INSERT INTO b SELECT x FROM a; INSERT INTO a VALUES (1)"
+    (found,) = faults_of(text)
+    assert "'a' has been read: write INSERT INTO before the queries that read the table" in found
+
+
+def test_rows_of_equal_times_are_joined() -> None:
+    text = """
+    CREATE TABLE l (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND) WITH ('url' = 'l.jsonl');
+    CREATE TABLE r (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND) WITH ('url' = 'r.jsonl');
+    CREATE TABLE o (x INT, y INT) WITH ('url' = 'o.jsonl');
+    INSERT INTO o SELECT l.x, r.x FROM l JOIN r ON l.ts = r.ts AND l.x = r.x;
+    """
+    left = [(1, "2026-03-01 00:00:01"), (2, "2026-03-01 00:00:02")]
+    right = [(1, "2026-03-01 00:00:02"), (2, "2026-03-01 00:00:02")]
+    assert run_sql(text, {"l": left, "r": right}) == {"o": [{"x": 2, "y": 2}]}
+
+
+def test_a_parameter_that_the_text_lacks_is_refused() -> None:
+    with pytest.raises(GraphError, match="query 'q' has no parameter :flor; remove flor="):
+        rows_of("SELECT id FROM t", flor=1)
+
+
+def test_two_tables_of_one_name_are_refused() -> None:
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        for name in ("one", "two"):
+            sql.table("t", provider.new_stream().source(name, SingleIteratorSource([])), "id BIGINT")
+
+    with pytest.raises(GraphError, match="there is a table 't' already"):
+        SingleThreadRuntime(build).execute()
 
 
 def test_a_schema_with_a_fault_is_shown() -> None:

@@ -469,10 +469,12 @@ _OF_IF, _OF_NULLIF = 3, 2
 
 def aggregate_type(name: str, operands: Sequence[Typed]) -> SqlType | None:
     """Return the type of an aggregate; None if it does not take such operands."""
-    if name in {"COUNT", "GROUPING", "GROUPING_ID"}:
+    if name in {"GROUPING", "GROUPING_ID"}:
         return SqlType("BIGINT", False)
-    if not operands:
+    if len(operands) > 1 or (not operands and name != "COUNT"):
         return None
+    if name == "COUNT":
+        return SqlType("BIGINT", False)
     kind = operands[0].type.as_nullable()
     is_number = kind.kind in {*INTEGERS, "DECIMAL", "FLOAT", "DOUBLE"}
     match name:

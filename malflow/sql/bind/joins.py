@@ -86,11 +86,15 @@ def _taken(test: Comparison, parts: JoinParts, left: Relation, right: Relation, 
         one, other, op = other, one, _FLIPPED.get(op, op)
     elif sides != ("left", "right"):
         return False
+    moments = _moment(one), _moment(other)
+    if op == "==" and None not in moments:
+        is_low = _is_bound("<=", *moments, parts)
+        return _is_bound(">=", *moments, parts) and is_low
     if op == "==":
         return _is_window(one, other, parts, left, right) or _is_key(one, shifted(other, -width), parts)
     if op == "!=":
         return False
-    return _is_bound(op, _moment(one), _moment(other), parts)
+    return _is_bound(op, *moments, parts)
 
 
 def _is_key(left: Typed, right: Typed, parts: JoinParts) -> bool:
@@ -114,22 +118,22 @@ def _is_window(one: Typed, other: Typed, parts: JoinParts, left: Relation, right
     return True
 
 
-def _moment(node: Typed) -> tuple[int, bool] | None:
+def _moment(node: Typed) -> int | None:
     """Return how far an expression is from the time attribute of its row; None if it is not such a distance."""
     if isinstance(node, Column):
-        return (0, True) if node.is_time else None
+        return 0 if node.is_time else None
     if isinstance(node, Strict) and node.template in {"({0} + {1})", "({0} - {1})"}:
         base, span = node.operands
         if isinstance(base, Column) and base.is_time and isinstance(span, Value):
-            return (span.value if "+" in node.template else -span.value), True
+            return int(span.value if "+" in node.template else -span.value)
     return None
 
 
-def _is_bound(op: str, left: tuple[int, bool] | None, right: tuple[int, bool] | None, parts: JoinParts) -> bool:
+def _is_bound(op: str, left: int | None, right: int | None, parts: JoinParts) -> bool:
     """Add a bound of the time from the left row to the right: `left + x <= right + y` is `x - y <= right - left`."""
     if left is None or right is None:
         return False
-    distance = left[0] - right[0]
+    distance = left - right
     if op in {"<", "<="}:
         low = distance + (op == "<")
         parts.low = low if parts.low is None else max(parts.low, low)

@@ -131,6 +131,7 @@ class QueryBinder(SourceBinder):
         has_aggregates = any(isinstance(it, Aggregated) for node in (*bound, having) if node for it in all_within(node))
         if query.group is not None or has_aggregates or having:
             return self._grouped(query, relation, where, (names, bound, having))
+        self.refuse_sessions(relation, query.span)
         return self._calc(relation, where, names, bound)
 
     # The first rows of a window. The number is given in a query, and compared in the query around it.
@@ -139,6 +140,7 @@ class QueryBinder(SourceBinder):
         self, query: tree.Select, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]
     ) -> Relation:
         """Return rows with their number, or the first ones of each window if QUALIFY compares it."""
+        self.refuse_sessions(relation, query.span)
         places = [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
         if len(places) != 1:
             raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", query.span)
@@ -398,7 +400,9 @@ def _limit_of(node: Typed, number: int) -> int | None:
     left, right, op = node.left, node.right, node.op
     if isinstance(left, Value):
         left, right, op = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op)
-    if not isinstance(left, Column) or left.index != number or not isinstance(right, Value):
+    if not isinstance(left, Column) or left.index != number:
+        return None
+    if not isinstance(right, Value) or not isinstance(right.value, int):
         return None
     if op == "==":
         return 1 if right.value == 1 else None

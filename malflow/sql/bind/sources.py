@@ -14,7 +14,7 @@ from malflow.sql.bind.relations import Calc, Expanded, Joined, Relation, Windowe
 from malflow.sql.bind.scope import Field, Scope, WindowSpec
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Expression, Name, Operation, Reference
+from malflow.sql.syntax.expressions import Expression, Literal, Name
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Typed, Value
 from malflow.sql.types import INT, SqlType
@@ -83,6 +83,11 @@ class SourceBinder:
         """Refuse hints: none is ignored."""
         for it in hints:
             raise self._fault(f"the hint {it.name} is not supported", it.span)
+
+    def refuse_sessions(self, relation: Relation, span: Span) -> None:
+        """Refuse the rows of sessions without GROUP BY: the session of a row is known when it closes."""
+        if isinstance(relation, Windowed) and relation.spec.kind == "SESSION":
+            raise self._fault("the rows of SESSION are supported with GROUP BY only", span)
 
     def renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
         """Return rows with the names that the text gives their columns."""
@@ -153,6 +158,8 @@ class SourceBinder:
             if number % unit:
                 raise self._fault(f"the span is finer than {field_.type.name}", span)
         sizes = [number // unit for number, _ in numbers]
+        if table.partition and ref.name.text != "SESSION":
+            raise self._fault(f"{ref.name} has no PARTITION BY; write GROUP BY", table.span)
         partition = tuple(map(self._binder(relation, "PARTITION BY").bind, table.partition))
         kind = field_.type.as_nullable(False)
         spec = WindowSpec(ref.name.text, *sizes)
@@ -165,21 +172,15 @@ class SourceBinder:
         if isinstance(ref.right, tree.Unnest | tree.TableCall):
             return self._expanded(left, ref, ref.right)
         right = self._from(ref.right)
+        for side in (left, right):
+            self.refuse_sessions(side, ref.span)
+        if ref.using:
+            raise self._fault("USING is not supported; write ON", ref.using[0].span)
         if ref.how == "CROSS" and ref.on is None:
             raise self._fault("a join needs a condition: ON, or an equality in WHERE", ref.span)
         both = Joined((*left.fields, *right.fields), "", left, right, 0, ref.how)
-        return self._joined(both, self._binder(both, "ON").condition(self._on(ref, left, right)), ref.span)
-
-    def _on(self, ref: tree.Join, left: Relation, right: Relation) -> Expression:
-        """Return the condition of a join; USING is the equality of columns of one name."""
-        if ref.on is not None:
-            return ref.on
-        tables = [next((it.table for it in side.fields if it.table), "") for side in (left, right)]
-        equal = []
-        for name in ref.using:
-            sides = (Reference((Name(table), name), span=name.span) for table in tables)
-            equal.append(Operation("=", tuple(sides), span=name.span))
-        return equal[0] if len(equal) == 1 else Operation("AND", tuple(equal), span=ref.span)
+        condition = ref.on or Literal("TRUE", "", span=ref.span)
+        return self._joined(both, self._binder(both, "ON").condition(condition), ref.span)
 
     def _joined(self, both: Joined, condition: Typed, span: Span) -> Relation:
         parts = join_parts(condition, both.left, both.right)
@@ -192,6 +193,9 @@ class SourceBinder:
             raise self._fault(f"a join without a bound in time is not supported; {cure}", span)
         if not is_window and parts.low is not None and parts.high is not None and parts.low > parts.high:
             raise self._fault("no two rows can satisfy the bounds of this join", span)
+        if is_window and parts.spec is not None and parts.spec.kind != "TUMBLE":
+            cure = "join TUMBLE windows, or the results of GROUP BY"
+            raise self._fault(f"a join of the rows of {parts.spec.kind} windows is not supported; {cure}", span)
         if parts.rest and how != "INNER":
             raise self._fault(f"a {how} join takes equalities and bounds in time only", parts.rest[0].span)
         left, right = self._keyed(both.left, parts.left), self._keyed(both.right, parts.right)

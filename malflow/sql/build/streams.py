@@ -165,6 +165,8 @@ class StreamBuilder:
 
     def _joined(self, relation: Joined) -> Rows:
         left, right = self.rows(relation.left), self.rows(relation.right)
+        if relation.spec is None:  # late rows of joins in time are dropped
+            left, right = Rows(left.on_time), Rows(right.on_time)
         name, keys = relation.name, relation.keys
         widths = len(relation.left.fields) - keys, len(relation.right.fields) - keys
         left = self._keyed(left, f"{name}.left", _join_key(keys, "left"))
