@@ -52,7 +52,7 @@ def comparison(op: str, left: Typed, right: Typed, span: Span) -> Comparison | N
 
 
 def _text_beside(left: Typed, right: Typed) -> SqlType | None:
-    """Return the type of an instant beside a literal text, which is read as one."""
+    """Return the type of an instant beside a literal text. The text is read as an instant."""
     for one, other in ((left, right), (right, left)):
         is_read = one.type.kind in {*_INSTANTS, "TIME"} or one.type.kind in NUMBERS
         if is_read and other.type.kind in TEXTS and isinstance(other, Value):

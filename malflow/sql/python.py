@@ -142,7 +142,7 @@ class PythonWriter:
         raise TypeError(f"{type(node).__name__} has no truth of its own")
 
     def _kept(self, node: Keeping, write: Callable[[Typed], str]) -> tuple[str, str]:
-        """Return the source of a test that keeps a value, which is always true, and of the body."""
+        """Return the source of a test that keeps a value and is always true, and of the body."""
         operand, before = self.value(node.operand), self._names.get(node.key, "")
         name = self._names[node.key] = self._temporary()
         body = write(node.body)

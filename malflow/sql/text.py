@@ -110,7 +110,7 @@ class Token(NamedTuple):
 
     Attributes:
         kind: "word", "quoted", "number", "text", "bytes", "parameter", "sign" or "end".
-        upper: the word in capitals, or the sign; empty for others, which are never keywords.
+        upper: the word in capitals, or the sign; empty for tokens that are never keywords.
         text: as it is written; of quoted names and texts without the quotes.
         span: its place.
     """
@@ -138,7 +138,7 @@ def tokens(source: Source) -> list[Token]:
     """Return the tokens of a text, without spaces and comments, and an end.
 
     Raises:
-        SqlError: if a character is none of SQL, or a quote or comment is not closed.
+        SqlError: if a character has no meaning in SQL, or a quote or comment is not closed.
     """
     found: list[Token] = []
     text, at = source.text, 0

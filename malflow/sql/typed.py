@@ -146,7 +146,7 @@ class IsTruth(Typed):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(Typed):
-    """IN a list. `has_null`: NULL is in the list, so that what is not found is unknown."""
+    """IN a list. `has_null`: NULL is in the list. Then a value that is not found is unknown."""
 
     operand: Typed
     values: tuple[Typed, ...]

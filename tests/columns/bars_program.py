@@ -1,7 +1,7 @@
 """``python -m tests.columns.bars_program FOLDER SINK RUNTIME``: Parquet to windows to Parquet or Delta, as columns.
 
 SINK is ``parquet`` or ``delta``, RUNTIME ``thread``, ``processes`` or ``spark``. A function of batches fails at some
-rows, for dead letters. The points of commits are those of `tests.connectors.columns_program`. It prints ``restarted N``
+rows, for dead letters. `tests.connectors.columns_program` has the points of commits. It prints ``restarted N``
 when the run is restarted, and ``ended N``.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["assert_bars", "backend_of", "build", "dying", "run", "write_input"]
 PARTS, ROWS = 4, 40
 KEYS, SIZE, BAD = 5, 20, 7
 A_POLL = 10
-"""Rows of a poll, so that there are several ticks."""
+"""Rows of a poll: few enough for several ticks."""
 
 
 class Slowly(ParquetSource):

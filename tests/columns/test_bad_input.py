@@ -68,7 +68,7 @@ def windowed(aggregator: Any, size: Any = 2, bound: Any = 5, field: str | None =
 
 
 def hidden(*items: Any) -> pa.Array:
-    """Return a dictionary whose entries may be null, while its indices are not."""
+    """Return a dictionary with null entries and no null indices."""
     return pa.DictionaryArray.from_arrays(pa.array(range(len(items)), pa.int32()), pa.array(items))
 
 
@@ -244,7 +244,7 @@ def test_batches_without_rows() -> None:
 
 
 def of_a_gigabyte() -> pa.Array:
-    """Return a text of more than a gigabyte, which takes no memory until it is read."""
+    """Return a text of more than a gigabyte. It takes no memory until it is read."""
     size = 1_100_000_000
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     return pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, np.uint8)))

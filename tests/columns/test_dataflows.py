@@ -11,7 +11,7 @@ from tests.columns.drawn_flows import Flow, Source, flows, outcome, scripts, zon
 from tests.kit.backends import in_memory, kept
 
 _IN_ANY_ORDER = {"count", "count of a field", "sum", "sum of int", "min", "max", "max of texts", "mean", "distinct"}
-"""Aggregators whose results do not depend on the order between the records of several workers."""
+"""Aggregators with results that do not depend on the order between the records of several workers."""
 
 
 @given(flows(), scripts(), st.sampled_from([1, 1, 3]), st.booleans(), st.integers(0, 7).map(lambda it: it == 0))

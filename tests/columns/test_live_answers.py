@@ -22,7 +22,7 @@ KEYS = 50_000
 
 
 class Keys(StatefulSourceImpl[str, Any, int, int]):
-    """A record of each key in one part, which does not end."""
+    """A record of each key, in one part that does not end."""
 
     def list_parts(self) -> list[str]:
         return ["part"]

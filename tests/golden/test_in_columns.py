@@ -1,4 +1,4 @@
-"""Runs whose readings are columns continue from snapshots of records, and the reverse, on each runtime.
+"""Runs with readings in columns continue from snapshots of records, and the reverse, on each runtime.
 
 The snapshots of records are the golden files, written before there were columns.
 """

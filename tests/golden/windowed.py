@@ -35,7 +35,7 @@ def _sensor_of(msg: Any) -> Any:
 def build_windows(
     provider: StreamProvider, source: Any, sinks: dict[str, VecSink[Any, Any, Any]], sensor: Any = _sensor_of
 ) -> None:
-    """Send the readings through each operator whose state came with format 3.
+    """Send the readings through each operator that has state since format 3.
 
     Args:
         provider: makes streams.

@@ -134,7 +134,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _shown(value: Any, kind: str) -> Any:
-    """Return a value as an answer holds it: floats with 14 digits, those of 32 bits with 6."""
+    """Return a value as an answer holds it: floats with 14 digits, floats of 32 bits with 6."""
     match value:
         case float() if math.isnan(value):
             return "NaN"

@@ -50,7 +50,7 @@ class RowOptions:
 
     @property
     def stay_columns(self) -> bool:
-        """Whether nothing is called with a row, so that records stay columns."""
+        """Whether records stay columns, as nothing is called with a row."""
         is_plain = self.row in (dict, tuple) or isinstance(self.row, str) or record_fields(self.row) is not None
         return is_plain and (self.timestamp is None or isinstance(self.timestamp, str))
 

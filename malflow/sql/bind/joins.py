@@ -26,7 +26,7 @@ class JoinParts:
 
     Attributes:
         left: the keys of the left row.
-        right: those of the right row, in the same order.
+        right: the keys of the right row, in the same order.
         low: the least time from the left row to the right one, in units; None if there is no bound.
         high: the greatest one.
         marks: which bounds of windows are compared.
@@ -53,7 +53,7 @@ def conjuncts(condition: Typed | None) -> list[Typed]:
 
 
 def shifted(node: Typed, by: int) -> Typed:
-    """Return an expression over rows whose columns have moved by some places."""
+    """Return an expression with its columns moved by some places."""
 
     def change(it: Typed) -> Typed | None:
         return Column(it.type, it.span, it.index + by, it.name, it.is_time) if isinstance(it, Column) else None
@@ -62,7 +62,7 @@ def shifted(node: Typed, by: int) -> Typed:
 
 
 def join_parts(condition: Typed, left: Relation, right: Relation) -> JoinParts:
-    """Return the parts of a condition over the columns of the left rows, followed by those of the right rows."""
+    """Return the parts of a condition over the columns of the left rows, then of the right rows."""
     parts = JoinParts()
     width = len(left.fields)
     for it in conjuncts(condition):

@@ -256,7 +256,7 @@ class QueryBinder(SourceBinder):
         absent: set[Typed],
         parts: Any,
     ) -> Relation:
-        """Return the groups by some keys; `absent` are keys of other grouping sets, which are NULL here."""
+        """Return the groups by some keys. The keys in `absent` belong to other grouping sets and are NULL here."""
         if isinstance(relation, Windowed):
             base = len(relation.fields) - len(WINDOW_COLUMNS)
             marks = {it.index: it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
@@ -308,7 +308,7 @@ class QueryBinder(SourceBinder):
         return self._calc(group, having and replaced(having, change), names, after)
 
     def _partitioned(self, relation: Windowed, keys: list[Typed]) -> list[Typed]:
-        """Return the keys of a group; those of sessions are their partition."""
+        """Return the keys of a group. The keys of sessions are their partition."""
         base = len(relation.fields) - len(WINDOW_COLUMNS)
         computed = [it for it in keys for at in all_within(it) if isinstance(at, Column) and at.index >= base]
         if computed:
@@ -366,7 +366,7 @@ def _aggregates(node: Typed) -> list[Aggregated]:
 
 
 def _sets_of(node: tree.GroupingSets, bind: Callable[[Expression], Typed]) -> list[list[Typed]]:
-    """Return the keys of each set: those of ROLLUP are its beginnings, those of CUBE all choices."""
+    """Return the keys of each set: ROLLUP has its beginnings, CUBE all choices."""
     sets = [[*map(bind, it)] for it in node.sets]
     if node.kind == "GROUPING SETS":
         return sets
@@ -384,7 +384,7 @@ def _moved(node: Typed, by: int) -> Typed:
 
 
 def _joined_by_where(query: tree.Select) -> tree.Select:
-    """Return a query with tables that are listed with commas as a join whose condition is the WHERE."""
+    """Return a query of tables listed with commas as a join on its WHERE."""
     source = query.source
     if not isinstance(source, tree.Join) or source.how != "CROSS" or query.where is None:
         return query

@@ -73,7 +73,7 @@ class Windowed(Relation):
         input: the rows.
         time: the place of the time attribute.
         spec: the windows.
-        partition: the columns whose values have sessions, or counts, of their own.
+        partition: the columns of the key. Each key has its own sessions, or counts.
     """
 
     input: Relation
@@ -87,11 +87,11 @@ class Group(Relation):
     """One row for each window and group.
 
     Attributes:
-        input: a calculation whose columns are the keys, then the operands of the aggregates.
+        input: a calculation of the keys, then the operands of the aggregates.
         keys: how many columns are keys.
         aggregates: the aggregates; the operands of each are columns of the input.
         spec: the windows.
-        is_carried: whether the first two keys are the start and end of the window, which the rows had before.
+        is_carried: whether the rows already had the first two keys: the start and end of their window.
     """
 
     input: Relation
@@ -106,7 +106,7 @@ class Joined(Relation):
     """Rows of two inputs side by side: in an interval of time, or in one window.
 
     Attributes:
-        left: calculations whose first columns are the keys of the join.
+        left: calculations of the keys of the join, then the row.
         right: the same of the other side.
         keys: how many columns are keys.
         how: INNER, LEFT, RIGHT or FULL.
@@ -150,7 +150,7 @@ class Numbered(Relation):
         partition: the partition.
         order: what they are ordered by: the expression, whether descending, and whether NULL comes first.
         number: the place of the number among the columns.
-        spec: the windows whose bounds are in the partition.
+        spec: the windows. Their bounds are in the partition.
         is_newest: whether the order is that of time, from the last one on.
     """
 
@@ -167,7 +167,7 @@ class Top(Relation):
     """The first rows of each window and partition; their number is the last column.
 
     Attributes:
-        input: a calculation whose columns are the keys, then what the rows are ordered by, then the rows.
+        input: a calculation of the keys, then the order, then the rows.
         keys: how many columns are keys.
         order: whether each is descending, and whether NULL comes first.
         count: how many rows stay.

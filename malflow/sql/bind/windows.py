@@ -27,7 +27,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument, Name, list[tuple[int, Span]]]:
     """Return the rows of a window function, the column of their time, and its spans in microseconds.
 
-    The spans are those of `WindowSpec`: size, step, offset.
+    The spans are the ones of `WindowSpec`: size, step, offset.
 
     Raises:
         SqlError: if arguments are missing, unknown, or of another kind.

@@ -20,7 +20,7 @@ __all__ = ["FirstRows", "aggregator_of"]
 
 
 def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
-    """Return the aggregator of a call, whose operands are columns of a tuple."""
+    """Return the aggregator of a call. Its operands are columns of a tuple."""
     if not call.operands:
         return agg.count()
     operand = call.operands[0]

@@ -234,7 +234,7 @@ def exit_of(fields: Sequence[Field], kind: Any, *, as_json: bool = False) -> Cal
 
 
 _PLAIN = frozenset({"BOOLEAN", "FLOAT", "DOUBLE", *TEXTS})
-"""Types whose values leave as they are, also for JSON."""
+"""Types with values that leave as they are, also for JSON."""
 
 
 def _outer(variable: str, kind: SqlType, index: str, *, as_json: bool) -> str:

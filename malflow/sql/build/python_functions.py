@@ -91,7 +91,7 @@ class Function:
 
 
 _SIZED = frozenset({"TIMESTAMP", "TIMESTAMP_LTZ", "TIME", "DECIMAL"})
-"""Types whose values depend on their digits."""
+"""Types with values that depend on their digits."""
 
 
 class Call:

@@ -151,7 +151,7 @@ class StreamBuilder:
 
     @staticmethod
     def _owned(results: Any, name: str) -> Any:
-        """Return results without those of windows that overlap the one of their rows."""
+        """Return results without the windows that only overlap the one of their rows."""
         return results.map_with_key(f"{name}.own", _own).filter_map(f"{name}.owned", _it)
 
     def _top(self, relation: Top) -> Rows:
@@ -238,7 +238,7 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
 
 
 def _own(key: Any, result: Any) -> Any:
-    """Return the result of the window that its rows were in; None for others, which overlap it."""
+    """Return the result of the window that its rows were in, or None for a window that only overlaps it."""
     return result if (result.start, result.end) == key[:2] or result.end - result.start == 1 else None
 
 

@@ -248,7 +248,7 @@ def ceiling(number: N) -> N:
 
 
 def lies_between(value: Any, one: Any, other: Any) -> bool:
-    """Whether a value is between two others, whichever is the larger one."""
+    """Whether a value is between two others, in either order."""
     return bool(one <= value <= other or other <= value <= one)
 
 

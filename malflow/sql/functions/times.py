@@ -55,7 +55,7 @@ def instant(moment: datetime, digits: int) -> int:
 
 
 def rescaled(units: int, given: int, wanted: int) -> int:
-    """Return a number of units in those of another precision; finer parts are cut off."""
+    """Convert a number of units to another precision. Finer parts are cut off."""
     if wanted >= given:
         return units * _UNITS[wanted - given]
     return units // _UNITS[given - wanted]

@@ -82,7 +82,7 @@ class Reader:
                 raise self.fault(f"expected {word}")
 
     def fault(self, message: str, span: Span | None = None) -> SqlError:
-        """Return the error of a fault: at the next token, which the message shows, or at a place."""
+        """Return the error of a fault at a place, by default at the next token. The message shows that token."""
         if span is None:
             got = self.source.quoted(self.token.span) or "the end"
             message, span = f"{message}, got {got}", self.token.span

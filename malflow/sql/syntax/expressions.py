@@ -105,7 +105,7 @@ class Reference(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Star(Expression):
-    """All columns, or those of a table."""
+    """All columns, or the columns of one table."""
 
     table: Name | None = None
 
