@@ -11,7 +11,7 @@ from malflow.diagnostics import written_at
 from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
-from malflow.sql.bind.relations import Calc, Relation, Scan
+from malflow.sql.bind.relations import Calc, Relation, Scan, within
 from malflow.sql.bind.scope import Field
 from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.python_functions import Function, imported
@@ -50,6 +50,7 @@ class Catalog:
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
         self._functions: dict[str, Any] = {}
+        self._builder = StreamBuilder(provider, lambda name: self._tables[name].rows())
 
     def names(self, name: str) -> Names:
         """Return the names below that of a table or query."""
@@ -93,7 +94,7 @@ class Catalog:
         unused = [it for it in parameters if not any(token.text == f":{it}" for token in tokens(text))]
         if unused:
             raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
-        return relation.fields, self._build(relation, text)
+        return relation.fields, self._builder.rows_of(relation, text)
 
     def _binder(self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None) -> QueryBinder:
         environment = Environment(
@@ -101,15 +102,9 @@ class Catalog:
         )
         return QueryBinder(environment, names)
 
-    def _build(self, relation: Relation, text: Source) -> Rows:
-        return StreamBuilder(self._provider, self._rows, text).rows(relation)
-
     def _relation(self, name: str) -> Relation | None:
         table = self._tables.get(name)
         return self._views.get(name) if table is None else Scan(table.fields, name, name)
-
-    def _rows(self, name: str) -> Rows | None:
-        return self._tables[name].rows()
 
     def _run(self, statement: tree.Statement, text: Source) -> None:
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
@@ -139,7 +134,8 @@ class Catalog:
             self._functions[name] = imported(statement, text)
         else:
             binder = self._binder(text, names)
-            self._views[name] = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
+            view = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
+            self._views[name] = within(view, text)
 
     def _insert(self, statement: tree.Insert, text: Source) -> None:
         name = statement.table.text
@@ -154,7 +150,10 @@ class Catalog:
         wrong, span = check_columns(statement, relation, table.fields)
         if not wrong:
             is_first = not table.inserted
-            wrong, span = table.insert(relation, lambda it: self._build(it, text), names), statement.table.span
+            wrong, span = (
+                table.insert(relation, lambda it: self._builder.rows_of(it, text), names),
+                statement.table.span,
+            )
             wrong = wrong and f"{name!r} {wrong}"
             if is_first and table.is_written:
                 place = f"{text.name}:{text.position(statement.span.start)[0]}"

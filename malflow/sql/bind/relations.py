@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from malflow.sql.bind.scope import Field, WindowSpec
+from malflow.sql.text import Source
 from malflow.sql.typed import Aggregated, Typed
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "Top",
     "Union",
     "Windowed",
+    "Within",
+    "within",
 ]
 
 
@@ -181,3 +184,23 @@ class Top(Relation):
     count: int
     spec: WindowSpec
     is_newest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Within(Relation):
+    """The rows of an input that belongs to another text.
+
+    Attributes:
+        input: the rows.
+        source: the text of its expressions.
+    """
+
+    input: Relation
+    source: Source
+
+
+def within(relation: Relation, source: Source) -> Relation:
+    """Return rows of a text, for use in others."""
+    if isinstance(relation, Numbered):
+        return replace(relation, input=within(relation.input, source))
+    return Within(relation.fields, relation.name, relation, source)

@@ -18,6 +18,7 @@ from malflow.sql.bind.relations import (
     Top,
     Union,
     Windowed,
+    Within,
 )
 from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
@@ -66,20 +67,29 @@ class StreamBuilder:
     Args:
         provider: the dataflow.
         table: returns the streams of a table by its name; None if nothing fills it.
-        text: the text, for the places in errors.
     """
 
-    def __init__(self, provider: Any, table: Callable[[str], Rows | None], text: Source) -> None:
+    def __init__(self, provider: Any, table: Callable[[str], Rows | None]) -> None:
         self._provider = provider
         self._table = table
-        self._text = text
-        self._built: dict[int, Rows] = {}
+        self._text = Source("")
+        self._built: dict[str, Rows] = {}
+
+    def rows_of(self, relation: Relation, text: Source) -> Rows:
+        """Return the streams of a relation of a text."""
+        before, self._text = self._text, text
+        try:
+            return self.rows(relation)
+        finally:
+            self._text = before
 
     def rows(self, relation: Relation) -> Rows:
-        """Return the streams of a relation."""
-        if id(relation) not in self._built:
-            self._built[id(relation)] = self._build(relation)
-        return self._built[id(relation)]
+        """Return the streams of a relation. Views and common tables are read several times, and have one name."""
+        if isinstance(relation, Within):
+            return self.rows_of(relation.input, relation.source)
+        if relation.name not in self._built:
+            self._built[relation.name] = self._build(relation)
+        return self._built[relation.name]
 
     def _build(self, relation: Relation) -> Rows:
         match relation:
