@@ -18,7 +18,7 @@ from malflow.sinks import VecSink
 from malflow.sources import StatefulSource
 from malflow.testing import PAUSE, ScriptedSource
 
-__all__ = ["CASES", "Answer", "answer_of_flink", "answer_of_malflow"]
+__all__ = ["CASES", "Answer", "answer_of_flink", "answer_of_malflow", "table_of"]
 
 Answer = dict[str, Any]
 """The types and rows of a result, or when it fails."""
@@ -39,7 +39,7 @@ def answer_of_malflow(case: dict[str, Any], workers: int = 1) -> Answer:
         source = StatefulSource(ScriptedSource(items))
         stream = provider.new_stream().source("input", source) if case.get("tables") else None
         for name, table in case.get("tables", {}).items():
-            on_time, late = _table_of(stream, name, table)
+            on_time, late = table_of(stream, name, table)
             sql.table(name, on_time, table["schema"], time=table.get("time"), late=late)
         for statement in case.get("setup", ()):
             sql.run(statement)
@@ -61,7 +61,7 @@ def answer_of_malflow(case: dict[str, Any], workers: int = 1) -> Answer:
     return {"types": types, "rows": sorted((_row(it, types) for it in results.values), key=repr)}
 
 
-def _table_of(stream: Any, name: str, table: dict[str, Any]) -> tuple[Any, Any]:
+def table_of(stream: Any, name: str, table: dict[str, Any]) -> tuple[Any, Any]:
     """Return the rows of a table, and its late ones: None if it has no time attribute."""
     kinds = [it[1] for it in _COLUMN.findall(table["schema"])]
     names = [it[0] for it in _COLUMN.findall(table["schema"])]

@@ -11,10 +11,10 @@ from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Relation, Top, Union, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec
 from malflow.sql.bind.sources import SourceBinder, collected, window_fields
-from malflow.sql.bind.windows import WINDOW_COLUMNS, without_old_windows
+from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
 from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Expression, Name, Reference, Star
+from malflow.sql.syntax.expressions import Call, Expression, Name, Reference, Star
 from malflow.sql.text import Span
 from malflow.sql.typed import Aggregated, Column, Comparison, Picked, RowNumber, Typed, Value, all_within, replaced
 from malflow.sql.types import INT, NULL, common_type
@@ -116,6 +116,10 @@ class QueryBinder(SourceBinder):
                 raise self._fault(f"{what} is not supported", query.span)
         self.refuse_hints(query.hints)
         query = without_old_windows(_joined_by_where(query))
+        return self._qualified(query, query.qualify) if query.qualify else self._selected(query)
+
+    def _selected(self, query: tree.Select) -> Relation:
+        """Return the rows of a SELECT without QUALIFY."""
         relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
         columns = [it for item in query.items for it in self._columns(item, relation)]
         binder = self._binder(relation, "SELECT", aggregates=True)
@@ -126,27 +130,54 @@ class QueryBinder(SourceBinder):
         if isinstance(relation, Numbered):
             relation, where = self._top(relation, where, query.span), None
         names = self._named([name for name, _ in columns])
-        if any(isinstance(it, RowNumber) for node in bound for it in all_within(node)):
-            return self._numbered(query, relation, where, names, bound)
         has_aggregates = any(isinstance(it, Aggregated) for node in (*bound, having) if node for it in all_within(node))
-        if query.group is not None or has_aggregates or having:
+        is_grouped = query.group is not None or has_aggregates or having
+        number = next((it for node in bound for it in all_within(node) if isinstance(it, RowNumber)), None)
+        if number:
+            if is_grouped:
+                cure = "put GROUP BY into a query in FROM"
+                raise self._fault(f"ROW_NUMBER() numbers the rows of FROM, before GROUP BY; {cure}", number.span)
+            return self._numbered(relation, where, names, bound)
+        if is_grouped:
             return self._grouped(query, relation, where, (names, bound, having))
         self.refuse_sessions(relation, query.span)
         return self._calc(relation, where, names, bound)
 
     # The first rows of a window. The number is given in a query, and compared in the query around it.
 
+    def _qualified(self, query: tree.Select, condition: Expression) -> Relation:
+        """Return the first rows of each window. The condition names a column of their number, or has its expression."""
+        known = {it.expression: it.alias for it in query.items}
+        added: dict[Call, Name] = {}
+
+        def named(call: Call) -> Expression | None:
+            if not call.over:
+                return None
+            name = known.get(call) or added.setdefault(call, Name(str(call), span=call.span))
+            return Reference((name,), span=call.span)
+
+        condition = renewed(condition, named)
+        items = (*query.items, *(tree.Item(call, name, span=call.span) for call, name in added.items()))
+        rows = self._selected(replace(query, items=items))
+        if not isinstance(rows, Numbered):
+            cure = "write QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY ...) <= 3"
+            raise self._fault(f"QUALIFY compares the number of a row; {cure}", condition.span)
+        top = self._top(rows, self._binder(rows, "QUALIFY").condition(condition), condition.span)
+        if not added:
+            return top
+        scope, width = self._scope(top), len(top.fields) - len(added)
+        columns = tuple(scope.column(at, condition.span) for at in range(width))
+        return Calc(top.fields[:width], self._names.give("calc"), top, None, columns)
+
     def _numbered(
-        self, query: tree.Select, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]
-    ) -> Relation:
-        """Return rows with their number, or the first ones of each window if QUALIFY compares it."""
-        self.refuse_sessions(relation, query.span)
-        places = [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
-        if len(places) != 1:
-            raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", query.span)
-        number = items[places[0]]
-        if not isinstance(number, RowNumber):
-            raise TypeError("a row number was bound")
+        self, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]
+    ) -> Numbered:
+        """Return rows with their number."""
+        numbers = [it for node in items for it in all_within(node) if isinstance(it, RowNumber)]
+        number, places = numbers[0], [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
+        if not len(places) == len(numbers) == 1:
+            raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", numbers[-1].span)
+        self.refuse_sessions(relation, number.span)
         base = self._calc(relation, where, names, [Value(INT, it.span, 1) if it is number else it for it in items])
         fields = [replace(it, type=number.type) if at == places[0] else it for at, it in enumerate(base.fields)]
         marked = {mark[0]: it for it in number.partition if (mark := self._mark(it, relation))}
@@ -167,10 +198,7 @@ class QueryBinder(SourceBinder):
         parts = tuple(columns[: len(partition)])
         by, down, _ = number.order[0]
         is_newest = isinstance(by, Column) and by.is_time and down and len(number.order) == 1
-        found = Numbered(tuple(fields), wide.name, wide, parts, tuple(order), places[0], spec, is_newest)
-        if query.qualify:
-            return self._top(found, self._binder(found, "QUALIFY").condition(query.qualify), query.span)
-        return found
+        return Numbered(tuple(fields), wide.name, wide, parts, tuple(order), places[0], spec, is_newest)
 
     @staticmethod
     def _mark(node: Typed, relation: Relation) -> tuple[str, WindowSpec] | None:

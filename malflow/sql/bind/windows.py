@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Reference
 from malflow.sql.text import Fault, Source, Span, SqlError
 
-__all__ = ["WINDOW_COLUMNS", "window_of", "without_old_windows"]
+__all__ = ["WINDOW_COLUMNS", "renewed", "window_of", "without_old_windows"]
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 """The columns that a window function adds."""
@@ -69,20 +70,29 @@ def without_old_windows(query: tree.Select) -> tree.Select:
     alias = query.source.alias or (query.source.name if isinstance(query.source, tree.NamedTable) else None)
     window = tree.WindowCall(name, arguments, alias=alias, span=call.span)
     marks = tuple(Reference((Name(it, span=call.span),), span=call.span) for it in _OLD_COLUMNS.values())
-    items = tuple(replace(it, expression=_renewed(it.expression)) for it in query.items)
-    having = query.having and _renewed(query.having)
+    items = tuple(replace(it, expression=renewed(it.expression, _new_column)) for it in query.items)
+    having = query.having and renewed(query.having, _new_column)
     return replace(query, source=window, group=(*marks, *others), items=items, having=having)
 
 
-def _renewed(node: Any) -> Any:
-    """Return an expression with TUMBLE_START(...) and the like as columns of the window."""
-    if isinstance(node, Call):
-        kind, _, bound = node.name.text.upper().partition("_")
-        if kind in _OLD and bound in _OLD_COLUMNS:
-            return Reference((Name(_OLD_COLUMNS[bound], span=node.span),), span=node.span)
+def _new_column(call: Call) -> Expression | None:
+    """Return the column of the window that TUMBLE_START(...) and the like mean."""
+    kind, _, bound = call.name.text.upper().partition("_")
+    if kind in _OLD and bound in _OLD_COLUMNS:
+        return Reference((Name(_OLD_COLUMNS[bound], span=call.span),), span=call.span)
+    return None
+
+
+def renewed(node: Any, change: Callable[[Call], Expression | None]) -> Any:
+    """Return an expression with other expressions in place of the calls that `change` returns one for."""
+    found = change(node) if isinstance(node, Call) else None
+    if found is not None:
+        return found
     if isinstance(node, Expression):
-        return replace(node, **{it.name: _renewed(getattr(node, it.name)) for it in fields(node)})
-    return tuple(map(_renewed, node)) if isinstance(node, tuple) and not isinstance(node, Span) else node
+        return replace(node, **{it.name: renewed(getattr(node, it.name), change) for it in fields(node)})
+    if isinstance(node, tuple) and not isinstance(node, Span):
+        return tuple(renewed(it, change) for it in node)
+    return node
 
 
 def _given(ref: tree.WindowCall, source: Source) -> dict[str, Node]:
