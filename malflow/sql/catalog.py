@@ -12,7 +12,7 @@ from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
 from malflow.sql.bind.relations import Calc, Relation, Scan, within
-from malflow.sql.bind.scope import Field
+from malflow.sql.bind.scope import Field, meant
 from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
@@ -141,7 +141,7 @@ class Catalog:
         name = statement.table.text
         table = self._tables.get(name)
         if table is None:
-            hint = did_you_mean(name, self._tables, else_="CREATE TABLE makes one")
+            hint = meant(name, self._tables, else_="CREATE TABLE makes one")
             raise SqlError([Fault(f"no table {name!r}{hint}", statement.table.span, text)])
         names = self.names(name)
         relation = self._binder(text, names).bind(statement.query)

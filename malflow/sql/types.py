@@ -78,6 +78,8 @@ class SqlType:
     @property
     def name(self) -> str:
         """The type as Flink prints it, without a word about NULL."""
+        if self.size == LONGEST and self.kind in _UNBOUND:
+            return _UNBOUND[self.kind]
         match self.kind:
             case "CHAR" | "VARCHAR" | "BINARY" | "VARBINARY" | "TIME" | "TIMESTAMP":
                 return f"{self.kind}({self.size})"
@@ -99,6 +101,9 @@ class SqlType:
     def __str__(self) -> str:
         return self.name if self.nullable else f"{self.name} NOT NULL"
 
+
+_UNBOUND = {"VARCHAR": "STRING", "VARBINARY": "BYTES"}
+"""The names of types without a bound to their size."""
 
 BOOLEAN, INT, BIGINT, DOUBLE, DATE = map(SqlType, ("BOOLEAN", "INT", "BIGINT", "DOUBLE", "DATE"))
 NULL, DAYS, MONTHS = SqlType("NULL"), SqlType("DAYS"), SqlType("MONTHS")

@@ -97,7 +97,6 @@ class Script:
             for query in self.queries:
                 found = sql.query(query.name, query.text)
                 types = ", ".join(f"{it.type}{'' if it.nullable else ' NOT NULL'}" for it in found.columns)
-                types = types.replace("VARCHAR(2147483647)", "STRING")
                 assert types == query.types, f"{query.name}: {types}"
                 found.rows(tuple).map(f"{query.name} as text", _text).sink(f"{query.name} results", sinks(query.name))
 

@@ -88,10 +88,10 @@ FAULTS = {
     "FLOOR(tm TO MONTH)": "a TIME has no MONTH to begin with",
     "a[0]": "an array is indexed from 1",
     "a['x']": "an array is indexed by whole numbers from 1",
-    "i || s": "no INT || VARCHAR(2147483647)",
+    "i || s": "no INT || STRING",
     "s + 'x'": "texts are joined by ||",
     "ts - ts": "TIMESTAMPDIFF(SECOND, a, b)",
-    "GREATEST(i, s)": "no GREATEST(INT, VARCHAR(2147483647))",
+    "GREATEST(i, s)": "no GREATEST(INT, STRING)",
     "CARDINALITY(i)": "there is CARDINALITY(array) or CARDINALITY(map)",
     "UNIX_TIMESTAMP()": "there is UNIX_TIMESTAMP(text)",
 }

@@ -11,6 +11,7 @@ from malflow.sql.arithmetic import calculation, comparison, negation
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
 from malflow.sql.casts import cast, converted, tried
+from malflow.sql.functions.aggregates import AGGREGATES, aggregate_type
 from malflow.sql.functions.patterns import like_test, similar_test
 from malflow.sql.functions.scalar import INSTEAD, SCALAR
 from malflow.sql.functions.table import Signature, bound_call, fitting, shown
@@ -40,13 +41,7 @@ from malflow.sql.typed import (
 from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, STRING, TEXTS, TIMES, SqlType, common_type
 from malflow.words import did_you_mean
 
-__all__ = ["AGGREGATES", "ExpressionBinder"]
-
-_NAMES = """COUNT SUM AVG MIN MAX FIRST_VALUE LAST_VALUE STDDEV_POP STDDEV_SAMP STDDEV VAR_POP VAR_SAMP VARIANCE LISTAGG
-    COLLECT ARRAY_AGG GROUPING GROUPING_ID"""
-
-AGGREGATES = frozenset(_NAMES.split())
-"""Functions of many rows."""
+__all__ = ["ExpressionBinder"]
 
 
 class ExpressionBinder:
@@ -310,7 +305,7 @@ class ExpressionBinder:
         found = (tried if node.is_tried else cast)(operand, node.type)
         if found is None:
             raise self._fault(f"no cast from {operand.type.name} to {node.type.name}", node.span)
-        return found
+        return found if found is operand else replace(found, span=node.span)
 
     def _element(self, node: tree.Operation) -> Typed:
         operand, index = map(self.bind, node.operands)
@@ -402,9 +397,10 @@ class ExpressionBinder:
         )
         operands = () if is_star else tuple(inner.bind(it) for it in node.arguments)
         where_ = inner.condition(node.where) if node.where else None
-        kind = aggregate_type(name, operands)
+        kind = aggregate_type(name, [it.type for it in operands])
         if kind is None:
-            raise self._fault(f"no {name}({', '.join(it.type.name for it in operands)})", node.span)
+            given = ", ".join(it.type.name for it in operands)
+            raise self._fault(f"no {name}({given}); it takes {AGGREGATES[name]}", node.span)
         return Aggregated(kind, node.span, name, operands, node.distinct, where_)
 
     def _coalesce(self, node: tree.Call) -> Typed:
@@ -465,25 +461,3 @@ _MOST_WAYS = 500
 
 _OF_IF, _OF_NULLIF = 3, 2
 """The arguments that functions take."""
-
-
-def aggregate_type(name: str, operands: Sequence[Typed]) -> SqlType | None:
-    """Return the type of an aggregate; None if it does not take such operands."""
-    if name in {"GROUPING", "GROUPING_ID"}:
-        return SqlType("BIGINT", False)
-    if len(operands) > 1 or (not operands and name != "COUNT"):
-        return None
-    if name == "COUNT":
-        return SqlType("BIGINT", False)
-    kind = operands[0].type.as_nullable()
-    is_number = kind.kind in {*INTEGERS, "DECIMAL", "FLOAT", "DOUBLE"}
-    match name:
-        case "MIN" | "MAX" if kind.kind not in {"ARRAY", "MAP", "ROW"}:
-            return kind
-        case "FIRST_VALUE" | "LAST_VALUE":
-            return kind
-        case "SUM" if is_number:
-            return SqlType("DECIMAL", True, 38, kind.scale) if kind.kind == "DECIMAL" else kind
-        case "AVG" | "STDDEV_POP" | "STDDEV_SAMP" | "STDDEV" | "VAR_POP" | "VAR_SAMP" | "VARIANCE" if is_number:
-            return SqlType("DECIMAL", True, 38, max(6, kind.scale)) if kind.kind == "DECIMAL" else kind
-    return None

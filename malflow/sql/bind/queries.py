@@ -14,7 +14,7 @@ from malflow.sql.bind.sources import SourceBinder, collected, window_fields
 from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
 from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Call, Expression, Name, Reference, Star
+from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Operation, Reference, Star
 from malflow.sql.text import Span
 from malflow.sql.typed import Aggregated, Column, Comparison, Picked, RowNumber, Typed, Value, all_within, replaced
 from malflow.sql.types import INT, NULL, common_type
@@ -52,7 +52,8 @@ class QueryBinder(SourceBinder):
         for part, what in ((query.order, "ORDER BY"), (query.limit, "LIMIT"), (query.offset, "OFFSET")):
             if part or part == 0:
                 cure = "the first rows of each window are ROW_NUMBER() OVER (...) <= n"
-                raise self._fault(f"{what} needs an input that ends; {cure}", query.span)
+                span = query.order[0].span if query.order else query.span
+                raise self._fault(f"{what} needs an input that ends; {cure}", span)
         views = dict(self._environment.views)
         for it in query.views:
             binder = QueryBinder(replace(self._environment, views=views), self._names.below(it.name.text))
@@ -61,7 +62,7 @@ class QueryBinder(SourceBinder):
 
     def _union(self, query: tree.SetOperation) -> Relation:
         if query.op != "UNION ALL":
-            raise self._fault(f"{query.op} is not supported; write UNION ALL, and group its rows", query.span)
+            raise self._fault(f"{query.op} is not supported; write UNION ALL, and group its rows", query.right.span)
         parts: list[tree.Query] = [query.right]
         left = query.left
         while isinstance(left, tree.SetOperation) and left.op == "UNION ALL":
@@ -111,9 +112,8 @@ class QueryBinder(SourceBinder):
     # SELECT
 
     def _select(self, query: tree.Select) -> Relation:
-        for part, what in ((query.distinct, "SELECT DISTINCT"), (query.windows, "WINDOW")):
-            if part:
-                raise self._fault(f"{what} is not supported", query.span)
+        if query.windows:
+            raise self._fault("WINDOW is not supported", query.windows[0][0].span)
         self.refuse_hints(query.hints)
         query = without_old_windows(_joined_by_where(query))
         return self._qualified(query, query.qualify) if query.qualify else self._selected(query)
@@ -138,7 +138,12 @@ class QueryBinder(SourceBinder):
                 cure = "put GROUP BY into a query in FROM"
                 raise self._fault(f"ROW_NUMBER() numbers the rows of FROM, before GROUP BY; {cure}", number.span)
             return self._numbered(relation, where, names, bound)
-        if is_grouped:
+        if query.distinct:
+            if is_grouped:
+                cure = "put GROUP BY into a query in FROM"
+                raise self._fault(f"SELECT DISTINCT of groups is not supported; {cure}", self._grouping(query))
+            query = replace(query, group=tuple(it for _, it in columns))
+        if is_grouped or query.distinct:
             return self._grouped(query, relation, where, (names, bound, having))
         self.refuse_sessions(relation, query.span)
         return self._calc(relation, where, names, bound)
@@ -269,6 +274,8 @@ class QueryBinder(SourceBinder):
         bind = self._binder(relation, "GROUP BY").bind
         sets: list[list[Typed]] = [[]]
         for it in query.group or ():
+            if isinstance(it, Literal):
+                raise self._fault("GROUP BY takes columns, not their places", it.span)
             more = _sets_of(it, bind) if isinstance(it, tree.GroupingSets) else [[bind(it)]]
             sets = [[*known, *new] for known in sets for new in more]
         known = dict.fromkeys(key for keys in sets for key in keys)
@@ -295,10 +302,18 @@ class QueryBinder(SourceBinder):
             }
         if not marks:
             cure = "group the rows of a window: FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...))"
-            raise self._fault(f"GROUP BY without a window is not supported; {cure}", query.span)
+            what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
+            raise self._fault(f"{what} without a window is not supported; {cure}", self._grouping(query))
         if not {0, 1} <= {*marks.values()}:
-            raise self._fault("GROUP BY of a window needs window_start and window_end", query.span)
+            what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
+            raise self._fault(f"{what} of a window needs window_start and window_end", self._grouping(query))
         return self._windows(relation, where, keys, marks, (*parts, absent))
+
+    @staticmethod
+    def _grouping(query: tree.Select) -> Span:
+        """Return the place of GROUP BY; that of the columns where there is none."""
+        parts: Sequence[Node] = query.group or query.items
+        return Span(parts[0].span.start, parts[-1].span.end)
 
     def _windows(
         self, relation: Relation, where: Typed | None, keys: Sequence[Typed], marks: dict[int, int], parts: Any
@@ -412,13 +427,14 @@ def _moved(node: Typed, by: int) -> Typed:
 
 
 def _joined_by_where(query: tree.Select) -> tree.Select:
-    """Return a query of tables listed with commas as a join on its WHERE."""
+    """Return a query with the WHERE of an inner join, or of tables listed with commas, as a part of its condition."""
     source = query.source
-    if not isinstance(source, tree.Join) or source.how != "CROSS" or query.where is None:
+    if not isinstance(source, tree.Join) or source.how not in {"CROSS", "INNER"} or query.where is None:
         return query
-    if isinstance(source.right, tree.Unnest | tree.TableCall):
+    if isinstance(source.right, tree.Unnest | tree.TableCall) or (source.how == "INNER" and source.on is None):
         return query
-    return replace(query, source=replace(source, how="INNER", on=query.where), where=None)
+    both = query.where if source.on is None else Operation("AND", (source.on, query.where), span=query.where.span)
+    return replace(query, source=replace(source, how="INNER", on=both), where=None)
 
 
 def _limit_of(node: Typed, number: int) -> int | None:

@@ -99,6 +99,12 @@ class Scope:
             cure = f"write {listed((f'{it}.{name}' for it in tables), write=str)}" if len(tables) > 1 else "rename one"
             raise self.fault(f"column {name.text!r} is ambiguous{where}; {cure}", name.span)
         known = [self.fields[at].name for at in places]
-        other = [it for it in known if it.lower() == name.text.lower()]
-        hint = f"; did you mean {other[0]!r}? names keep their case" if other else did_you_mean(name.text, known)
+        hint = meant(name.text, known, else_=None if known else "the query has no FROM")
         raise self.fault(f"no column {name.text!r}{where}{hint}", name.span)
+
+
+def meant(name: str, known: Iterable[str], else_: str | None = None) -> str:
+    """Return the end of a message about an unknown name: the same in other letters, a near one, or all."""
+    names = list(known)
+    other = [it for it in names if it.lower() == name.lower()]
+    return f"; did you mean {other[0]!r}? names keep their case" if other else did_you_mean(name, names, else_=else_)

@@ -11,7 +11,7 @@ from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Relation, Windowed
-from malflow.sql.bind.scope import Field, Scope, WindowSpec
+from malflow.sql.bind.scope import Field, Scope, WindowSpec, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Literal, Name
@@ -136,7 +136,7 @@ class SourceBinder:
         self.refuse_hints(ref.hints)
         found = given.views.get(name) or given.table(name)
         if found is None:
-            hint = did_you_mean(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
+            hint = meant(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
             raise self._fault(f"no table {name!r}{hint}", ref.name.span)
         return found
 

@@ -70,17 +70,17 @@ def without_old_windows(query: tree.Select) -> tree.Select:
     alias = query.source.alias or (query.source.name if isinstance(query.source, tree.NamedTable) else None)
     window = tree.WindowCall(name, arguments, alias=alias, span=call.span)
     marks = tuple(Reference((Name(it, span=call.span),), span=call.span) for it in _OLD_COLUMNS.values())
-    items = tuple(replace(it, expression=renewed(it.expression, _new_column)) for it in query.items)
-    having = query.having and renewed(query.having, _new_column)
+
+    def column(of: Call) -> Expression | None:
+        """Return the column of the window that TUMBLE_START(...) and the like mean."""
+        kind, _, bound = of.name.text.upper().partition("_")
+        if kind == name.text and bound in _OLD_COLUMNS and of.arguments == call.arguments:
+            return Reference((Name(_OLD_COLUMNS[bound], span=of.span),), span=of.span)
+        return None
+
+    items = tuple(replace(it, expression=renewed(it.expression, column)) for it in query.items)
+    having = query.having and renewed(query.having, column)
     return replace(query, source=window, group=(*marks, *others), items=items, having=having)
-
-
-def _new_column(call: Call) -> Expression | None:
-    """Return the column of the window that TUMBLE_START(...) and the like mean."""
-    kind, _, bound = call.name.text.upper().partition("_")
-    if kind in _OLD and bound in _OLD_COLUMNS:
-        return Reference((Name(_OLD_COLUMNS[bound], span=call.span),), span=call.span)
-    return None
 
 
 def renewed(node: Any, change: Callable[[Call], Expression | None]) -> Any:

@@ -21,7 +21,7 @@ from malflow.sql.functions.times import (
     time_of_text,
     time_text,
 )
-from malflow.sql.types import INTEGERS, TEXTS, TIMES, SqlType
+from malflow.sql.types import INTEGERS, LONGEST, TEXTS, TIMES, SqlType
 from malflow.words import short_repr
 
 __all__ = ["door", "exit_of", "fitted", "outer_value"]
@@ -52,7 +52,7 @@ def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
 def _checked(variable: str, kind: SqlType, at: int) -> str:
     """Return the source of a checked value: of the usual class as it is, of another by a call."""
     plain = {"BIGINT": "int", "DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes"}.get(kind.kind)
-    if kind.kind == "VARCHAR" and kind.size == _UNLIMITED:
+    if kind.kind == "VARCHAR" and kind.size == LONGEST:
         plain = "str"
     call = f"fit({variable}, kinds[{at}], whats[{at}])"
     if plain is None:
@@ -61,9 +61,6 @@ def _checked(variable: str, kind: SqlType, at: int) -> str:
     if plain == "int":
         test = f"{test} and -9223372036854775808 <= {variable} <= 9223372036854775807"
     return f"({variable} if {test} else {call})"
-
-
-_UNLIMITED = 2_147_483_647
 
 
 def _read(value: Any, names: Sequence[str]) -> list[Any]:

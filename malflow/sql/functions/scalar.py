@@ -431,13 +431,18 @@ SCALAR: dict[str, tuple[Signature, ...]] = {**_TEXTS, **_NUMBERS, **_TIMES, **_C
 
 _NOW = "a replay would give another time; use the time of the row, or a parameter as in :now"
 _CHANCE = "a replay would give another value; make one of the row, as in MD5(id)"
+_OLD = "it needs GROUP BY {}(...) with the same arguments"
 
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"), _NOW),
     **dict.fromkeys(("CURRENT_ROW_TIMESTAMP", "PROCTIME", "CURRENTTIMEMILLIS", "GETDATE", "SYSDATE"), _NOW),
     **dict.fromkeys(("RAND", "RANDOM", "RAND_INTEGER", "UUID"), _CHANCE),
     "CURRENT_WATERMARK": "write it as WHERE ts <= CURRENT_WATERMARK(ts), for the late rows of a table",
+    **dict.fromkeys(("TUMBLE_START", "TUMBLE_END", "TUMBLE_ROWTIME"), _OLD.format("TUMBLE")),
+    **dict.fromkeys(("HOP_START", "HOP_END", "HOP_ROWTIME"), _OLD.format("HOP")),
+    **dict.fromkeys(("SESSION_START", "SESSION_END", "SESSION_ROWTIME"), _OLD.format("SESSION")),
     **dict.fromkeys(("LENGTH", "LEN"), "write CHAR_LENGTH"),
+    **dict.fromkeys(("COLLECT", "ARRAY_AGG", "LISTAGG", "STRING_AGG", "GROUP_CONCAT"), "use an aggregator of Python"),
     **dict.fromkeys(("UCASE", "TOUPPER", "UPPERCASE"), "write UPPER"),
     **dict.fromkeys(("LCASE", "TOLOWER", "LOWERCASE"), "write LOWER"),
     **dict.fromkeys(("NVL", "ISNULL"), "write COALESCE"),
