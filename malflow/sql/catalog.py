@@ -50,6 +50,8 @@ class Catalog:
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
         self._functions: dict[str, Any] = {}
+        self._queries: set[str] = set()
+        self._sinks: dict[str, str] = {}  # of INSERTs in the text, also of later ones: a query that is added moves none
         self._builder = StreamBuilder(provider, lambda name: self._tables[name].rows())
 
     def names(self, name: str) -> Names:
@@ -73,6 +75,8 @@ class Catalog:
             SqlError: with all faults that were found.
         """
         statements, faults = read_statements(text)
+        for name in _targets(statements):
+            self._sinks[name] = self._sinks.get(name) or self.names(name).own("sink")
         try:
             collected(lambda it: self._run(it, text), statements)
         except SqlError as error:
@@ -87,6 +91,8 @@ class Catalog:
         Raises:
             SqlError: with all faults that were found, or if it is not a query.
         """
+        if name in self._queries or name in self._tables or name in self._views:
+            raise GraphError(f"there is a query, table or view {name!r} already; use another name")
         statements = parse(text)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
@@ -94,6 +100,7 @@ class Catalog:
         unused = [it for it in parameters if not any(token.text == f":{it}" for token in tokens(text))]
         if unused:
             raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
+        self._queries.add(name)
         return relation.fields, self._builder.rows_of(relation, text)
 
     def _binder(self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None) -> QueryBinder:
@@ -104,7 +111,7 @@ class Catalog:
 
     def _relation(self, name: str) -> Relation | None:
         table = self._tables.get(name)
-        return self._views.get(name) if table is None else Scan(table.fields, name, name)
+        return self._views.get(name) if table is None else Scan(table.fields, str(self.names(name)), name)
 
     def _run(self, statement: tree.Statement, text: Source) -> None:
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
@@ -157,7 +164,7 @@ class Catalog:
             wrong = wrong and f"{name!r} {wrong}"
             if is_first and table.is_written:
                 place = f"{text.name}:{text.position(statement.span.start)[0]}"
-                self._at_end(lambda: table.write(names, place))
+                self._at_end(lambda: table.write(self._sinks[name], place))
         if wrong:
             raise SqlError([Fault(wrong, span, text)])
 
@@ -187,7 +194,14 @@ class Catalog:
             given = relation.fields[place]
             items.append(Column(given.type, statement.span, place, given.name, given.is_time))
             made.append(given)
-        return Calc(tuple(made), self.names(statement.table.text).give("calc"), relation, None, tuple(items))
+        name = self.names(statement.table.text).give("placed", relation.name)
+        return Calc(tuple(made), name, relation, None, tuple(items))
+
+
+def _targets(statements: Sequence[tree.Statement]) -> list[str]:
+    """Return the names of the tables that statements insert into."""
+    several = (it.inserts if isinstance(it, tree.StatementSet) else [it] for it in statements)
+    return [it.table.text for inserts in several for it in inserts if isinstance(it, tree.Insert)]
 
 
 def _by_url(table: str, url: str, options: dict[str, str]) -> Any:

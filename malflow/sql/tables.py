@@ -71,7 +71,7 @@ class Table:
     def _inserted(self) -> Rows | None:
         if len(self.inserted) < 2:  # noqa: PLR2004 - one needs no union, and no name for it
             return self.inserted[0] if self.inserted else None
-        return united(self.inserted, self._names.give("union"))
+        return united(self.inserted, self._names.give("inserted"))
 
     @property
     def is_written(self) -> bool:
@@ -93,8 +93,8 @@ class Table:
         self.inserted.append(build(rows))
         return ""
 
-    def write(self, names: Names, place: str) -> None:
-        """Write all rows that were inserted to the connection of the table."""
+    def write(self, name: str, place: str) -> None:
+        """Write all rows that were inserted to the connection of the table, by a sink of a name."""
         streams = [it for rows in self.inserted for it in (rows.on_time, rows.late) if it is not None]
         if self._connection is None:
             return
@@ -102,7 +102,7 @@ class Table:
             connection = self._connection()
             stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
             value = exit_of(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
-            stream.map(names.give("value"), value).sink(names.own("sink"), connection)
+            stream.map(self._names.give("value"), value).sink(name, connection)
 
 
 _OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
@@ -120,7 +120,7 @@ def conformed(relation: Relation, fields: tuple[Field, ...], names: Names) -> Re
     made = tuple(replace(it, is_time=given.is_time) for it, given in _pairs(fields, relation.fields))
     if items == columns:
         return replace(relation, fields=made)
-    return Calc(made, names.give("calc"), relation, None, tuple(items))
+    return Calc(made, names.give("fitted", relation.name), relation, None, tuple(items))
 
 
 def _as(node: Typed, wanted: Field) -> Typed:
@@ -229,7 +229,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
         stream = provider.new_stream().source(names.own("source"), connect(name, url, options))
         rows = stream.map(names.give("row"), door(physical))
         if items is not None:
-            rows = rows.filter_map_many(names.give("calc"), chain(None, items, len(physical), text))
+            rows = rows.filter_map_many(names.give("computed"), chain(None, items, len(physical), text))
         if place is None:
             return Rows(rows)
         timed = rows.event_time(names.give("watermark"), _time_at(place), out_of_orderness=bound)

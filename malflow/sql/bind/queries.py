@@ -83,17 +83,18 @@ class QueryBinder(SourceBinder):
                 raise self._fault(f"column {place[0].name!r} is {kinds}; CAST them to one type", span)
             is_time = all(it.is_time for it in place)
             fields.append(Field(place[0].name, both, is_time=is_time))
-        same = [self._as(it, fields, span) for it in inputs]
-        return Union(tuple(fields), self._names.give("union"), tuple(same))
+        name = self._names.give("union")
+        same = [self._as(it, fields, span, self._names.give(str(at), name)) for at, it in enumerate(inputs, 1)]
+        return Union(tuple(fields), name, tuple(same))
 
-    def _as(self, relation: Relation, fields: Sequence[Field], span: Span) -> Relation:
+    def _as(self, relation: Relation, fields: Sequence[Field], span: Span, name: str) -> Relation:
         """Return rows with columns of other types."""
         scope = Scope(relation.fields, self._environment.source)
         columns = [scope.column(at, span) for at in range(len(fields))]
         items = [converted(it, wanted.type) for it, wanted in zip(columns, fields, strict=True)]
         if items == columns:
             return relation
-        return Calc(tuple(fields), self._names.give("calc"), relation, None, tuple(items))
+        return Calc(tuple(fields), name, relation, None, tuple(items))
 
     def _values(self, query: tree.Values) -> Relation:
         nothing = Literals((), "", ())
@@ -114,7 +115,8 @@ class QueryBinder(SourceBinder):
     def _select(self, query: tree.Select) -> Relation:
         if query.windows:
             raise self._fault("WINDOW is not supported", query.windows[0][0].span)
-        self.refuse_hints(query.hints)
+        if query.hints:
+            return self._pinned(query.hints).bind(replace(query, hints=()))
         query = without_old_windows(_joined_by_where(query))
         return self._qualified(query, query.qualify) if query.qualify else self._selected(query)
 
@@ -147,6 +149,18 @@ class QueryBinder(SourceBinder):
             return self._grouped(query, relation, where, (names, bound, having))
         self.refuse_sessions(relation, query.span)
         return self._calc(relation, where, names, bound)
+
+    def _pinned(self, hints: Sequence[tree.Hint]) -> QueryBinder:
+        """Return the binder of a SELECT with hints: NAME pins the names of its operators."""
+        named = next((it for it in hints if it.name.text.upper() == "NAME"), None)
+        self.refuse_hints([it for it in hints if it is not named])
+        if named is None:
+            return self
+        keys, values = zip(*named.arguments, strict=True) if named.arguments else ((), ())
+        if keys != ("",) or not values[0] or "/" in values[0]:
+            raise self._fault("the hint NAME has one name in it, without a /: NAME('hot')", named.span)
+        cure = "write another name, and give the queries in this SELECT aliases"
+        return QueryBinder(self._environment, self._names.pinned(values[0], self._fault(cure, named.span).faults[0]))
 
     # The first rows of a window. The number is given in a query, and compared in the query around it.
 
@@ -228,15 +242,14 @@ class QueryBinder(SourceBinder):
         own = [scope.column(at, span) for at in range(width)]
         items = (*relation.partition, *(it for it, _, _ in relation.order), *own)
         fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(items[: len(items) - width])), *relation.fields)
-        calc = Calc(fields, self._names.give("calc"), wide, None, items)
+        name = self._names.give("top")
+        calc = Calc(fields, self._names.give("input", name), wide, None, items)
         ways = tuple((down, first) for _, down, first in relation.order)
         made = (*relation.fields, Field("number", relation.fields[relation.number].type))
-        top = Top(
-            made, self._names.give("top"), calc, keys, ways, count, relation.spec, relation.is_newest and count == 1
-        )
+        top = Top(made, name, calc, keys, ways, count, relation.spec, relation.is_newest and count == 1)
         scope = self._scope(top)
         columns = [scope.column(width if at == relation.number else at, span) for at in range(width)]
-        return Calc(relation.fields, self._names.give("calc"), top, together(rest), tuple(columns))
+        return Calc(relation.fields, self._names.give("calc", name), top, together(rest), tuple(columns))
 
     def _columns(self, item: tree.Item, relation: Relation) -> list[tuple[str, Expression]]:
         """Return the columns of an item, with their names; an empty name for one that has none."""
@@ -396,11 +409,11 @@ class QueryBinder(SourceBinder):
         fields = tuple(Field(f"f{at}", it.type) for at, it in enumerate(items))
         shift = len(items) - len(operands)
         placed = [replace(it, operands=tuple(_moved(one, shift) for one in it.operands)) for it in placed]
-        calc = Calc(fields, self._names.give("calc"), source, where, items)
         made = window_fields(kind.as_nullable(False), WindowSpec("TUMBLE", 1), is_time=True)
         made += [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
         made += [Field(f"result{at}", it.type) for at, it in enumerate(placed)]
         name = self._names.give("window")
+        calc = Calc(fields, self._names.give("input", name), source, where, items)
         return Group(tuple(made), name, calc, shift, tuple(placed), spec, bool(bounds))
 
 

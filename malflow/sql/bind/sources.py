@@ -82,7 +82,9 @@ class SourceBinder:
     def refuse_hints(self, hints: Sequence[tree.Hint]) -> None:
         """Refuse hints: none is ignored."""
         for it in hints:
-            raise self._fault(f"the hint {it.name} is not supported", it.span)
+            is_name = it.name.text.upper() == "NAME"
+            cure = "is written once, after a SELECT: SELECT /*+ NAME('hot') */" if is_name else "is not supported"
+            raise self._fault(f"the hint {it.name} {cure}", it.span)
 
     def refuse_sessions(self, relation: Relation, span: Span) -> None:
         """Refuse the rows of sessions without GROUP BY: the session of a row is known when it closes."""
@@ -198,15 +200,18 @@ class SourceBinder:
             raise self._fault(f"a join of the rows of {parts.spec.kind} windows is not supported; {cure}", span)
         if parts.rest and how != "INNER":
             raise self._fault(f"a {how} join takes equalities and bounds in time only", parts.rest[0].span)
-        left, right = self._keyed(both.left, parts.left), self._keyed(both.right, parts.right)
+        name = self._names.give("join" if is_window else "interval_join")
+        left, right = (
+            self._keyed(both.left, parts.left, name, "left"),
+            self._keyed(both.right, parts.right, name, "right"),
+        )
         nullable = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}.get(how, (False, False))
         fields = [
             replace(it, type=it.type.as_nullable(may_lack or it.type.nullable), is_time=False)
             for side, may_lack in zip((both.left, both.right), nullable, strict=True)
             for it in side.fields
         ]
-        kind = "join" if is_window else "interval_join"
-        made = Joined(tuple(fields), self._names.give(kind), left, right, len(parts.left), how)
+        made = Joined(tuple(fields), name, left, right, len(parts.left), how)
         if is_window:
             made = replace(made, spec=parts.spec)
         else:
@@ -214,13 +219,13 @@ class SourceBinder:
         if not parts.rest:
             return made
         items = [self._scope(made).column(at, span) for at in range(len(fields))]
-        return Calc(tuple(fields), self._names.give("calc"), made, together(parts.rest), tuple(items))
+        return Calc(tuple(fields), self._names.give("calc", name), made, together(parts.rest), tuple(items))
 
-    def _keyed(self, relation: Relation, keys: Sequence[Typed]) -> Relation:
-        """Return rows with keys before their columns."""
+    def _keyed(self, relation: Relation, keys: Sequence[Typed], join: str, side: str) -> Relation:
+        """Return the rows of a side of a join with keys before their columns."""
         columns = [self._scope(relation).column(at, Span(0, 0)) for at in range(len(relation.fields))]
         fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(keys)), *relation.fields)
-        return Calc(fields, self._names.give("calc"), relation, None, (*keys, *columns))
+        return Calc(fields, self._names.give(side, join), relation, None, (*keys, *columns))
 
     def _expanded(self, left: Relation, ref: tree.Join, right: tree.Unnest | tree.TableCall) -> Relation:
         """Return rows with the elements of a collection, or the rows of a table function."""
