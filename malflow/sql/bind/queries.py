@@ -186,7 +186,7 @@ class QueryBinder(SourceBinder):
             return top
         scope, width = self._scope(top), len(top.fields) - len(added)
         columns = tuple(scope.column(at, condition.span) for at in range(width))
-        return Calc(top.fields[:width], self._names.give("calc"), top, None, columns)
+        return Calc(top.fields[:width], self._names.give("calc", top.name), top, None, columns)
 
     def _numbered(
         self, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]
