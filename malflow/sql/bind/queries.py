@@ -309,7 +309,7 @@ class QueryBinder(SourceBinder):
             base = len(relation.fields) - len(WINDOW_COLUMNS)
             marks = {it.index: it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
         else:
-            ends = {"start": 0, "end": 1}
+            ends = {"start": 0, "end": 1, "time": 2}
             marks = {
                 it.index: ends[mark[0]] for it in keys if isinstance(it, Column) and (mark := self._mark(it, relation))
             }

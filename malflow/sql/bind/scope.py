@@ -40,7 +40,7 @@ class Field:
         type: its type.
         table: the name of its table in the query; empty if it has none.
         is_time: whether it is the time attribute of the rows.
-        window: of a bound of a window which one, `start` or `end`, and the windows; of other columns None.
+        window: of a column of a window which one, `start`, `end` or `time`, and the windows; of others None.
     """
 
     name: str

@@ -154,6 +154,8 @@ class SourceBinder:
         if not field_.is_time:
             times = [it.name for it in relation.fields if it.is_time]
             cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
+            if isinstance(table.table, tree.Derived) and not times:
+                cure = "select one; of a join, the later time of both is one, if the bounds tell which is later"
             raise self._fault(f"{time.text!r} is not a time attribute; {cure}", time.span)
         unit = 10 ** (6 - field_.type.size)
         for number, span in numbers:
@@ -206,10 +208,16 @@ class SourceBinder:
             self._keyed(both.right, parts.right, name, "right"),
         )
         nullable = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}.get(how, (False, False))
+        timed = (False, False)  # whether the time of a side is that of the results: of pairs, the later one
+        if is_window:
+            timed = (not nullable[0], not nullable[1])
+        elif how == "INNER" and parts.low is not None and parts.high is not None:
+            timed = (parts.high <= 0, parts.low >= 0)
         fields = [
-            replace(it, type=it.type.as_nullable(may_lack or it.type.nullable), is_time=False)
-            for side, may_lack in zip((both.left, both.right), nullable, strict=True)
+            replace(it, type=it.type.as_nullable(may_lack or it.type.nullable), is_time=is_timed and is_time)
+            for side, may_lack, is_timed in zip((both.left, both.right), nullable, timed, strict=True)
             for it in side.fields
+            for is_time in [(it.window or ("",))[0] == "time" if is_window else it.is_time]
         ]
         made = Joined(tuple(fields), name, left, right, len(parts.left), how)
         if is_window:
@@ -256,8 +264,8 @@ class SourceBinder:
 
 def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Field]:
     """Return the columns that windows add to their rows, or that begin their results."""
-    marks = {"window_start": ("start", spec), "window_end": ("end", spec)}
-    return [Field(it, kind, is_time=is_time and it == "window_time", window=marks.get(it)) for it in WINDOW_COLUMNS]
+    marks = zip(WINDOW_COLUMNS, ("start", "end", "time"), strict=True)
+    return [Field(it, kind, is_time=is_time and mark == "time", window=(mark, spec)) for it, mark in marks]
 
 
 def collected(bind: Callable[[Any], Any], nodes: Iterable[Any]) -> list[Any]:
