@@ -21,7 +21,7 @@ PAGE = Path(__file__).parent / "configuration.md"
 HEADING = "## All settings\n"
 INTRODUCTION = """
 Each with its kind of value and its default, if it has one; otherwise it may be `"none"`. Written by `make reference`
-from the code. [All names](api.md) says more about options, and everything about those of a constructor that is named."""
+from the code. [All names](api.md) says more, and the meaning of options that a constructor documents."""
 ELSEWHERE = "documented at"
 """A table that says this has its options explained there."""
 LONG = 24
