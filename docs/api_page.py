@@ -1,6 +1,7 @@
 """Write docs/api.md, each public name with its signature and a line, in the order of docs/reference.md.
 
-`make reference` runs it. Signatures are read from the source, so that they stand in the page as they are written there.
+The functions of SQL and the metrics follow. `make reference` runs it. Signatures are read from the source, so that they
+stand in the page as they are written there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from docs.metrics_page import of_metrics
 from malflow.sql.bind.expressions import AGGREGATES
 from malflow.sql.functions.scalar import SCALAR
 from malflow.sql.functions.table import shown
@@ -26,8 +28,8 @@ DOCS = Path(__file__).parent
 PAGE = DOCS / "api.md"
 HEAD = """# All names
 
-Every public class, method and function with its signature, a line, and the meaning of its parameters. Written by
-`make reference` from the docstrings, which say more: `help(Stream.window)` shows one, and `make docs` builds a site of
+Every public class, method and function with its signature, a line, and the meaning of its parameters; then the
+functions of [SQL](sql.md), and the [metrics](metrics.md). Written by `make reference` from the docstrings, which say more: `help(Stream.window)` shows one, and `make docs` builds a site of
 them. The [guide](guide.md) has the operators with an example each.
 """
 
@@ -65,7 +67,7 @@ def page() -> str:
             lines.append(f"\n## {found['module']}")
         elif found["kind"] != "automodule":
             lines += described(found["kind"], found["path"], found["rest"])
-    return "\n".join([*lines, *functions_of_sql()]) + "\n"
+    return "\n".join([*lines, *functions_of_sql(), *of_metrics()]) + "\n"
 
 
 def functions_of_sql() -> Iterator[str]:
