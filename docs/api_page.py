@@ -29,8 +29,9 @@ PAGE = DOCS / "api.md"
 HEAD = """# All names
 
 Every public class, method and function with its signature, a line, and the meaning of its parameters; then the
-functions of [SQL](sql.md), and the [metrics](metrics.md). Written by `make reference` from the docstrings, which say more: `help(Stream.window)` shows one, and `make docs` builds a site of
-them. The [guide](guide.md) has the operators with an example each.
+functions of [SQL](sql.md), and the [metrics](metrics.md). Written by `make reference` from the docstrings, which say
+more: `help(Stream.window)` shows one, and `make docs` builds a site of them. The [guide](guide.md) has the operators
+with an example each.
 """
 
 FUNCTIONS_HEAD = """
