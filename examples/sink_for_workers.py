@@ -81,7 +81,7 @@ class JsonWriter:
         return self.path.stem
 
     def discard(self) -> None:
-        """Give the share up."""
+        """Remove the share."""
         self.path.unlink(missing_ok=True)
 
 
