@@ -8,7 +8,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
-__all__ = ["EXAMPLES", "PATTERN", "Duration", "as_length", "as_span", "read_duration"]
+__all__ = ["EXAMPLES", "PATTERN", "Duration", "as_length", "as_span", "read_duration", "span_text"]
 
 Duration: TypeAlias = timedelta | float | str
 """A span of time: a timedelta, a number of seconds, or a text such as ``"500ms"`` or ``"5 min"``."""
@@ -76,3 +76,19 @@ def as_span(value: object) -> timedelta | None:
         return timedelta(seconds=float(value)) if is_number else None  # type: ignore[arg-type] # a number
     except OverflowError:
         return None
+
+
+_SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
+
+
+def span_text(span: timedelta) -> str:
+    """Return a time as a configuration writes it.
+
+    >>> span_text(timedelta(minutes=90)), span_text(timedelta(seconds=0.25)), span_text(timedelta(0))
+    ('90m', '250ms', '0s')
+    """
+    whole = span // timedelta(microseconds=1)
+    if not whole:
+        return "0s"
+    unit, size = next(((unit, size) for unit, size in _SPANS if whole % size == 0), ("ms", 1_000))
+    return f"{whole // size if whole % size == 0 else whole / size:{'d' if whole % size == 0 else 'f'}}{unit}"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from malflow.config.entries import Path, dotted, toml_escaped
 from malflow.config.reading import NONE
-from malflow.config.secrets import HIDDEN, Secret, is_secret, shown, time_text
+from malflow.config.secrets import HIDDEN, Secret, is_secret, shown
 from malflow.config.sections import (
     WHOLE,
     Entries,
@@ -29,7 +29,7 @@ from malflow.config.sections import (
 )
 from malflow.config.settings import Settings
 from malflow.connectors.option_texts import ByteCount, kinds_of
-from malflow.durations import PATTERN
+from malflow.durations import PATTERN, span_text
 from malflow.errors import ConfigFault
 from malflow.runtime.processes.runtime import MultiProcessRuntime
 from malflow.runtime.restarts import RestartPolicy
@@ -221,7 +221,7 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{dotted((str(name),))} = {_toml(it)}' for name, it in value.items())} }}"
-    text = time_text(value) if isinstance(value, timedelta) else str(value).replace("$", "$$")
+    text = span_text(value) if isinstance(value, timedelta) else str(value).replace("$", "$$")
     return f'"{toml_escaped(re.sub(_QUOTED, _ESCAPE, text))}"'
 
 
@@ -295,7 +295,7 @@ def _facts(table: type[Table], name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"description": text} if text else {}
     if default is not None and default != ():
         plain = list(default) if isinstance(default, tuple) else default
-        facts["default"] = time_text(default) if isinstance(default, timedelta) else plain
+        facts["default"] = span_text(default) if isinstance(default, timedelta) else plain
     return facts
 
 

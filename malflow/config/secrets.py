@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from malflow.durations import span_text
 from malflow.store.redaction import is_secret_name, redacted, secrets_in
 from malflow.words import short_repr
 
@@ -20,7 +21,6 @@ __all__ = [
     "read_secret",
     "references",
     "shown",
-    "time_text",
 ]
 
 HIDDEN: Final = "***"
@@ -34,8 +34,6 @@ _PASSWORD = re.compile(r"://[^/?#\s@:]*:[^/?#\s@]+@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=[^&]+")
 _OF_COLUMNS: Final = (("key",), ("decode_key",), ("encode_key",))
 """Options of connectors that are about the keys of records."""
-
-_SPANS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
 
 
 class Secret(str):
@@ -176,20 +174,7 @@ def shown(path: tuple[str, ...], value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(shown(path, it) for it in value)}]"
     if isinstance(value, timedelta):
-        return time_text(value)
+        return span_text(value)
     if isinstance(value, date):
         return value.isoformat()
     return redacted(repr(value) if type(value).__module__.startswith("malflow.config") else short_repr(value))
-
-
-def time_text(span: timedelta) -> str:
-    """Return a time as a configuration writes it.
-
-    >>> time_text(timedelta(minutes=90)), time_text(timedelta(seconds=0.25)), time_text(timedelta(0))
-    ('90m', '250ms', '0s')
-    """
-    whole = span // timedelta(microseconds=1)
-    if not whole:
-        return "0s"
-    unit, size = next(((unit, size) for unit, size in _SPANS if whole % size == 0), ("ms", 1_000))
-    return f"{whole // size if whole % size == 0 else whole / size:{'d' if whole % size == 0 else 'f'}}{unit}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints, is_typeddict
 
 from malflow.checks import check_function, check_name
 from malflow.errors import GraphError
-from malflow.sql.bind.scope import Field
+from malflow.sql.bind.names import Names
+from malflow.sql.bind.relations import Relation
 from malflow.sql.build.doors import exit_of
 from malflow.sql.build.python_functions import type_of_hint
 from malflow.sql.build.streams import Rows
@@ -49,12 +52,16 @@ class SqlRows:
         columns: its columns.
     """
 
-    def __init__(self, name: str, fields_: tuple[Field, ...], rows: Rows, given: Any) -> None:
-        self.columns = [ColumnType(it.name, it.type.name, it.type.nullable) for it in fields_]
-        self._name = name
-        self._fields = fields_
+    def __init__(self, relation: Relation, rows: Rows, names: Names, explain: Callable[[], str]) -> None:
+        self.columns = [ColumnType(it.name, it.type.name, it.type.nullable) for it in relation.fields]
+        self._fields = relation.fields
         self._rows = rows
-        self._give = given
+        self._names = names
+        self._explain = explain
+
+    def explain(self) -> str:
+        """Return the tree of the query as text: names of operators, what bounds their states, where late rows go."""
+        return self._explain()
 
     def rows(self, as_: Any = dict) -> Any:
         """Return the rows as a stream of dicts, of tuples, or of instances of a class.
@@ -66,7 +73,7 @@ class SqlRows:
             as_: ``dict``, ``tuple``, or a class that is called with the columns in their order.
         """
         stream = self._rows.on_time if self._rows.late is None else self._rows.on_time.union(self._rows.late)
-        return stream.map(self._give("rows"), exit_of(self._fields, as_))
+        return stream.map(self._names.give("rows"), exit_of(self._fields, as_))
 
 
 class Sql:
@@ -127,11 +134,12 @@ class Sql:
         check_function("sql", "function", function)
         self._catalog.add_function(name or function.__name__, function)
 
-    def run(self, text: str | Path) -> list[str]:
+    def run(self, text: str | Path, *, tell: Callable[[str], object] = print) -> list[str]:
         """Run statements: CREATE TABLE, CREATE VIEW, INSERT INTO and the like.
 
         Args:
             text: the statements, or the path of a file.
+            tell: gets the answer of each EXPLAIN, DESCRIBE and SHOW as text; by default it is printed.
 
         Returns:
             The names of the tables that INSERTs write to so far.
@@ -139,7 +147,7 @@ class Sql:
         Raises:
             SqlError: with all faults of all statements.
         """
-        return self._catalog.run(read_source(text))
+        return self._catalog.run(read_source(text), tell)
 
     def query(self, name: str, text: str, **parameters: Any) -> SqlRows:
         """Return the rows of a query.
@@ -153,8 +161,10 @@ class Sql:
             SqlError: with all faults of the query.
         """
         given = {key: _value_of(key, it) for key, it in parameters.items()}
-        fields_, rows = self._catalog.query(name, Source(text, name), given)
-        return SqlRows(name, fields_, rows, self._catalog.names(name).give)
+        source = Source(text, name)
+        relation, rows = self._catalog.query(name, source, given)
+        explain = partial(self._catalog.explained, [(None, relation)], source)
+        return SqlRows(relation, rows, self._catalog.names(name), explain)
 
 
 def read_source(text: str | Path) -> Source:
@@ -218,6 +228,6 @@ def sql_flow(file: Path) -> Callable[[Any], None]:
     name = re.sub(r"\W", "_", file.stem)
 
     def build(provider: Any) -> None:
-        provider.sql(name).run(file)
+        provider.sql(name).run(file, tell=lambda answer: print(answer, file=sys.stderr))
 
     return build

@@ -1,9 +1,8 @@
-"""The catalogue: tables, views and functions by name, and the statements that change it."""
+"""The catalogue: tables, views and functions by name, and the statements that change it or ask about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from malflow.connectors.by_name import connect
@@ -11,17 +10,21 @@ from malflow.diagnostics import written_at
 from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
-from malflow.sql.bind.relations import Calc, Relation, Scan, within
-from malflow.sql.bind.scope import Field, meant
+from malflow.sql.bind.relations import Relation, Scan, within
+from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
+from malflow.sql.explain import Root, aligned, explained
+from malflow.sql.functions.aggregates import AGGREGATES
+from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.inserts import inserted
 from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
-from malflow.sql.tables import Connect, Table, check_columns, created, of_stream
+from malflow.sql.syntax.expressions import Name, quoted_name
+from malflow.sql.tables import Connect, Table, created, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError, tokens
-from malflow.sql.typed import Column, Typed, Value
-from malflow.words import did_you_mean, plural
+from malflow.sql.typed import Value
 
 __all__ = ["Catalog"]
 
@@ -52,6 +55,8 @@ class Catalog:
         self._functions: dict[str, Any] = {}
         self._queries: set[str] = set()
         self._sinks: dict[str, str] = {}  # of INSERTs in the text, also of later ones: a query that is added moves none
+        self._texts: dict[str, str] = {}
+        self._used: set[str] = set()
         self._builder = StreamBuilder(provider, lambda name: self._tables[name].rows())
 
     def names(self, name: str) -> Names:
@@ -63,13 +68,18 @@ class Catalog:
         if name in self._tables or name in self._views:
             raise GraphError(f"there is a table {name!r} already; use another name")
         self._tables[name] = of_stream(schema, stream, late, time, self.names(name))
+        self._texts[name] = f"-- a stream of Python\nCREATE TABLE {quoted_name(name)} ({schema.text})"
 
     def add_function(self, name: str, function: Callable[..., Any]) -> None:
         """Make a function of Python one of SQL."""
         self._functions[name] = Function(name, function)
 
-    def run(self, text: Source) -> list[str]:
+    def run(self, text: Source, tell: Callable[[str], object]) -> list[str]:
         """Run the statements of a text; return the names of the tables that INSERTs write to so far.
+
+        Args:
+            text: the text.
+            tell: gets the answer of each EXPLAIN, DESCRIBE and SHOW.
 
         Raises:
             SqlError: with all faults that were found.
@@ -78,15 +88,15 @@ class Catalog:
         for name in _targets(statements):
             self._sinks[name] = self._sinks.get(name) or self.names(name).own("sink")
         try:
-            collected(lambda it: self._run(it, text), statements)
+            collected(lambda it: self._run(it, text, tell), statements)
         except SqlError as error:
             faults += error.faults
         if faults:
             raise SqlError(faults)
         return [name for name, it in self._tables.items() if it.is_written and it.inserted]
 
-    def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[tuple[Field, ...], Rows]:
-        """Return the columns of a query, and its streams.
+    def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[Relation, Rows]:
+        """Return a query, and its streams.
 
         Raises:
             SqlError: with all faults that were found, or if it is not a query.
@@ -96,24 +106,41 @@ class Catalog:
         statements = parse(text)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
-        relation = self._binder(text, self.names(name), parameters).bind(statements[0])
+        relation = self._binder(text, self.names(name), parameters).whole(statements[0])
         unused = [it for it in parameters if not any(token.text == f":{it}" for token in tokens(text))]
         if unused:
             raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
         self._queries.add(name)
-        return relation.fields, self._builder.rows_of(relation, text)
+        return relation, self._builder.rows_of(relation, text)
 
-    def _binder(self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None) -> QueryBinder:
-        environment = Environment(
-            text, self._relation, lambda: [*self._tables, *self._views], parameters or {}, self._functions
-        )
-        return QueryBinder(environment, names)
+    def explained(self, roots: Iterable[Root], text: Source) -> str:
+        """Return the trees of relations as EXPLAIN prints them."""
+        return explained([*roots], text, self._tables.__getitem__)
+
+    def _binder(
+        self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None, *, reads: bool = True
+    ) -> QueryBinder:
+        """Return a binder of queries.
+
+        Args:
+            text: the text.
+            names: names for operators.
+            parameters: the values of parameters.
+            reads: whether tables count as read; EXPLAIN reads none.
+        """
+        table = self._reading if reads else self._relation
+        known = [*self._tables, *self._views]
+        return QueryBinder(Environment(text, table, lambda: known, parameters or {}, self._functions), names)
+
+    def _reading(self, name: str) -> Relation | None:
+        self._used.add(name)
+        return self._relation(name)
 
     def _relation(self, name: str) -> Relation | None:
         table = self._tables.get(name)
         return self._views.get(name) if table is None else Scan(table.fields, str(self.names(name)), name)
 
-    def _run(self, statement: tree.Statement, text: Source) -> None:
+    def _run(self, statement: tree.Statement, text: Source, tell: Callable[[str], object]) -> None:
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
             match statement:
                 case tree.CreateTable() | tree.CreateView() | tree.CreateFunction():
@@ -122,19 +149,19 @@ class Catalog:
                     self._insert(statement, text)
                 case tree.StatementSet():
                     collected(lambda it: self._insert(it, text), statement.inserts)
-                case tree.Query():
-                    raise SqlError(
-                        [Fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)]
-                    )
+                case tree.Explain():
+                    tell(self._explain(statement.statement, text))
+                case tree.Command():
+                    self._command(statement, text, tell)
                 case _:
-                    raise SqlError([Fault("this statement is not supported", statement.span, text)])
+                    raise _fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)
 
     def _create(self, statement: tree.CreateTable | tree.CreateView | tree.CreateFunction, text: Source) -> None:
         name, names = statement.name.text, self.names(statement.name.text)
         known = self._functions if isinstance(statement, tree.CreateFunction) else {**self._tables, **self._views}
         if name in known:
             if not statement.if_not_exists:
-                raise SqlError([Fault(f"{name!r} exists already", statement.name.span, text)])
+                raise _fault(f"{name!r} exists already", statement.name.span, text)
         elif isinstance(statement, tree.CreateTable):
             self._tables[name] = created(statement, text, self._provider, names, self._connect)
         elif isinstance(statement, tree.CreateFunction):
@@ -143,65 +170,117 @@ class Catalog:
             binder = self._binder(text, names)
             view = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
             self._views[name] = within(view, text)
+        if not isinstance(statement, tree.CreateFunction) and name not in self._texts:
+            self._texts[name] = text.text[slice(*statement.span)]
 
     def _insert(self, statement: tree.Insert, text: Source) -> None:
+        table, rows = self._bound(statement, text, self._names)
+        is_first, name = not table.inserted, statement.table.text
+        if wrong := table.insert(rows, lambda it: self._builder.rows_of(it, text)):
+            raise _fault(f"{name!r} {wrong}", statement.table.span, text)
+        self._used.add(name)
+        if is_first and table.is_written:
+            place = f"{text.name}:{text.position(statement.span.start)[0]}"
+            self._at_end(lambda: table.write(self._sinks[name], place))
+
+    def _bound(
+        self, statement: tree.Insert, text: Source, above: Names, *, reads: bool = True
+    ) -> tuple[Table, Relation]:
+        """Return the table of an INSERT, and its rows with the columns of the table."""
         name = statement.table.text
         table = self._tables.get(name)
         if table is None:
             hint = meant(name, self._tables, else_="CREATE TABLE makes one")
-            raise SqlError([Fault(f"no table {name!r}{hint}", statement.table.span, text)])
-        names = self.names(name)
-        relation = self._binder(text, names).bind(statement.query)
-        if statement.columns:
-            relation = self._in_place(relation, statement, table.fields, text)
-        wrong, span = check_columns(statement, relation, table.fields)
-        if not wrong:
-            is_first = not table.inserted
-            wrong, span = (
-                table.insert(relation, lambda it: self._builder.rows_of(it, text), names),
-                statement.table.span,
-            )
-            wrong = wrong and f"{name!r} {wrong}"
-            if is_first and table.is_written:
-                place = f"{text.name}:{text.position(statement.span.start)[0]}"
-                self._at_end(lambda: table.write(self._sinks[name], place))
-        if wrong:
-            raise SqlError([Fault(wrong, span, text)])
+            raise _fault(f"no table {name!r}{hint}", statement.table.span, text)
+        names = above.below(name)
+        relation = self._binder(text, names, reads=reads).whole(statement.query)
+        return table, inserted(relation, statement, table.fields, text, names)
 
-    def _in_place(self, relation: Relation, statement: tree.Insert, fields: Sequence[Field], text: Source) -> Relation:
-        """Return rows with their columns in the places of those that INSERT names; others are NULL."""
-        known = {it.name: at for at, it in enumerate(fields)}
-        places: dict[str, int] = {}
-        for at, it in enumerate(statement.columns):
-            if it.text not in known or it.text in places:
-                wrong = f"column {it.text!r} comes twice" if it.text in places else f"no column {it.text!r}"
-                raise SqlError([Fault(f"{wrong}{did_you_mean(it.text, known)}", it.span, text)])
-            places[it.text] = at
-        if len(places) != len(relation.fields):
-            wrong = f"{plural(len(places), 'column')} for {plural(len(relation.fields), 'column')} of the query"
-            raise SqlError([Fault(wrong, statement.query.span, text)])
-        missing = [it.name for it in fields if it.name not in places and not it.type.nullable]
-        if missing:
-            raise SqlError([Fault(f"column {missing[0]!r} is NOT NULL: name it", statement.table.span, text)])
-        items: list[Typed] = []
-        made: list[Field] = []
-        for wanted in fields:
-            place = places.get(wanted.name)
-            if place is None:
-                items.append(Value(wanted.type, statement.span, None))
-                made.append(replace(wanted, is_time=False))
-                continue
-            given = relation.fields[place]
-            items.append(Column(given.type, statement.span, place, given.name, given.is_time))
-            made.append(given)
-        name = self.names(statement.table.text).give("placed", relation.name)
-        return Calc(tuple(made), name, relation, None, tuple(items))
+    # Statements that ask
+
+    def _explain(self, statement: tree.Statement, text: Source) -> str:
+        names = self._names.copy()
+        match statement:
+            case tree.Query():
+                return self.explained([(None, self._binder(text, names, reads=False).whole(statement))], text)
+            case tree.Insert():
+                inserts: tuple[tree.Insert, ...] = (statement,)
+            case tree.StatementSet():
+                inserts = statement.inserts
+            case _:
+                raise _fault("EXPLAIN takes a query, INSERT INTO or a statement set", statement.span, text)
+
+        def root(it: tree.Insert) -> Root:
+            table, rows = self._bound(it, text, names, reads=False)
+            sink = self._sinks.get(it.table.text) or names.below(it.table.text).own("sink")
+            own = sink if table.is_written else ""
+            return (f"INSERT INTO {it.table}", own, f"sink: {table.place}" if table.is_written else ""), rows
+
+        return self.explained(collected(root, inserts), text)
+
+    def _command(self, statement: tree.Command, text: Source, tell: Callable[[str], object]) -> None:
+        verb, *words = statement.words.split()
+        match verb, words:
+            case "SHOW", ["TABLES"]:
+                tell("\n".join(sorted([*self._tables, *self._views])) or "none")
+            case "SHOW", ["VIEWS"]:
+                tell("\n".join(sorted(self._views)) or "none")
+            case "SHOW", ["USER", "FUNCTIONS"]:
+                tell("\n".join(sorted(self._functions)) or "none")
+            case "SHOW", ["FUNCTIONS"]:
+                tell("\n".join(sorted({*SCALAR, *AGGREGATES, *self._functions})) or "none")
+            case "SHOW", ["CREATE", what]:
+                tell(f"{self._texts[self._known(what, statement, text)]};")
+            case "DESCRIBE", _:
+                tell(self._described(statement, text))
+            case "DROP", [what]:
+                self._drop(what, statement, text)
+            case _:
+                raise _fault(f"{statement.words} is not supported", statement.span, text)
+
+    def _known(self, what: str, statement: tree.Command, text: Source) -> str:
+        """Return the name of a table, view or function that a statement names."""
+        kinds: dict[str, Mapping[str, Any]] = {"TABLE": self._tables, "VIEW": self._views, "FUNCTION": self._functions}
+        given = statement.name or Name("")
+        if given.text in kinds[what]:
+            return given.text
+        other = next((it for it in kinds if given.text in kinds[it]), None)
+        hint = f"; it is a {other.lower()}" if other else meant(given.text, kinds[what])
+        raise _fault(f"no {what.lower()} {given.text!r}{hint}", given.span, text)
+
+    def _described(self, statement: tree.Command, text: Source) -> str:
+        """Return the columns of a table or view, with the rule of its watermark."""
+        name = statement.name.text if statement.name else ""
+        relation = self._relation(name)
+        if relation is None:
+            relation = self._relation(self._known("TABLE", statement, text))
+        time = self._tables[name].time if name in self._tables else ""
+        fields = relation.fields if relation else ()
+        return aligned([(it.name, str(it.type), it.is_time * f"time {time}".rstrip()) for it in fields])
+
+    def _drop(self, what: str, statement: tree.Command, text: Source) -> None:
+        if (
+            statement.if_exists
+            and statement.name
+            and statement.name.text not in {**self._tables, **self._views, **self._functions}
+        ):
+            return
+        name = self._known(what, statement, text)
+        if what != "FUNCTION" and name in self._used:
+            cure = "remove the DROP: a catalogue ends with its dataflow"
+            raise _fault(f"{name!r} is read or written above; {cure}", statement.span, text)
+        for known in (self._functions,) if what == "FUNCTION" else (self._tables, self._views, self._texts):
+            known.pop(name, None)
 
 
 def _targets(statements: Sequence[tree.Statement]) -> list[str]:
     """Return the names of the tables that statements insert into."""
     several = (it.inserts if isinstance(it, tree.StatementSet) else [it] for it in statements)
     return [it.table.text for inserts in several for it in inserts if isinstance(it, tree.Insert)]
+
+
+def _fault(message: str, span: Span, text: Source) -> SqlError:
+    return SqlError([Fault(message, span, text)])
 
 
 def _by_url(table: str, url: str, options: dict[str, str]) -> Any:

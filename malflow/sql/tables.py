@@ -9,24 +9,24 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from malflow.connectors.address import Address
 from malflow.diagnostics import written_at
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Relation
+from malflow.sql.bind.relations import Relation
 from malflow.sql.bind.scope import Field, Scope
 from malflow.sql.build.chains import chain
-from malflow.sql.build.doors import door, exit_of, fitted
+from malflow.sql.build.doors import door, exit_of
 from malflow.sql.build.streams import Rows, united
-from malflow.sql.casts import cast
 from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
-from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError
-from malflow.sql.typed import Called, Column, Strict, Typed, Value
-from malflow.sql.types import TEXTS, TIMES, SqlType, fits
-from malflow.words import did_you_mean, plural
+from malflow.sql.text import Fault, Source, Span, SqlError
+from malflow.sql.typed import Column, Strict, Typed, Value
+from malflow.sql.types import TIMES
+from malflow.words import did_you_mean
 
-__all__ = ["Connect", "Table", "check_columns", "created", "of_stream"]
+__all__ = ["Connect", "Table", "created", "of_stream"]
 
 Connect = Callable[[str, str, dict[str, str]], Any]
 """Returns the source or sink of a table by its name, its URL and its options."""
@@ -40,10 +40,15 @@ class Table:
         names: names for its operators.
         build: builds the streams of its rows; None for a table that INSERTs fill.
         connection: makes what its rows are written to; None if it can't be written to.
+        place: where its rows come from, for EXPLAIN.
+        step: the kind of the operator that queries read.
+        time: the rule of its watermark; empty if it has no time.
 
     Attributes:
         fields: its columns.
         inserted: the rows that INSERTs have added.
+        place, time: as above.
+        step: the name of the operator that queries read.
     """
 
     def __init__(
@@ -52,8 +57,15 @@ class Table:
         names: Names,
         build: Callable[[], Rows] | None = None,
         connection: Callable[[], Any] | None = None,
+        *,
+        place: str = "the rows of INSERTs",
+        step: str = "",
+        time: str = "",
     ) -> None:
         self.fields = fields
+        self.place = place
+        self.step = f"{names}.{step}" if step else ""
+        self.time = time
         self.inserted: list[Rows] = []
         self._names = names
         self._build = build
@@ -78,9 +90,8 @@ class Table:
         """Whether its rows are written to a connection."""
         return self._connection is not None
 
-    def insert(self, relation: Relation, build: Callable[[Relation], Rows], names: Names) -> str:
-        """Add rows to the table; return why that can't be, or an empty text."""
-        rows = conformed(relation, self.fields, names)
+    def insert(self, rows: Relation, build: Callable[[Relation], Rows]) -> str:
+        """Add rows with its columns to the table; return why that can't be, or an empty text."""
         if self._build is not None and self._connection is None:
             return "is a stream of Python: it can't be written to"
         if self._connection is None:
@@ -113,58 +124,6 @@ def _pairs(one: tuple[Field, ...], other: tuple[Field, ...]) -> list[tuple[Field
     return [*zip(one, other, strict=True)]
 
 
-def conformed(relation: Relation, fields: tuple[Field, ...], names: Names) -> Relation:
-    """Return rows as the columns of a table hold them: what does not fit is an error when it comes."""
-    columns = [Column(it.type, NOWHERE, at, it.name, it.is_time) for at, it in enumerate(relation.fields)]
-    items = [_as(it, wanted) for it, wanted in zip(columns, fields, strict=True)]
-    made = tuple(replace(it, is_time=given.is_time) for it, given in _pairs(fields, relation.fields))
-    if items == columns:
-        return replace(relation, fields=made)
-    return Calc(made, names.give("fitted", relation.name), relation, None, tuple(items))
-
-
-def _as(node: Typed, wanted: Field) -> Typed:
-    kind = wanted.type
-    is_shorter = kind.kind in TEXTS and node.type.kind in TEXTS and node.type.size > kind.size
-    found = node if is_shorter else cast(node, kind) or node
-    if is_shorter or (node.type.nullable and not kind.nullable):
-        return Called(kind, NOWHERE, Fit(kind, wanted.name), (found,))
-    return found
-
-
-class Fit:
-    """Checks a value that is stored in a column."""
-
-    def __init__(self, kind: SqlType, name: str) -> None:
-        self._kind = kind
-        self._name = name
-
-    def __call__(self, value: Any) -> Any:
-        """Return the value.
-
-        Raises:
-            ValueError: if it is NULL, or longer than the column.
-        """
-        if value is not None and self._kind.kind not in TEXTS:
-            return value
-        return fitted(value, self._kind, f"column {self._name!r}")
-
-
-def check_columns(statement: tree.Insert, relation: Relation, fields: tuple[Field, ...]) -> tuple[str, Span]:
-    """Return why the rows of an INSERT don't fit a table, and where; an empty text if they do."""
-    span, name = statement.query.span, statement.table.text
-    if len(relation.fields) != len(fields):
-        given = f"{plural(len(relation.fields), 'column')} for {plural(len(fields), 'column')} of {name!r}"
-        return given, span
-    for it, wanted in _pairs(relation.fields, fields):
-        if not fits(it.type, wanted.type):
-            return (
-                f"column {wanted.name!r} of {name!r} is {wanted.type.name}, not {it.type.name}; CAST it",
-                span,
-            )
-    return "", span
-
-
 def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: Names) -> Table:
     """Return a stream as a table.
 
@@ -189,7 +148,14 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
         found = of.map(f"{row}{end}", made)
         return found if digits is None else found.convert_timestamps(f"{place}{end}", _units_of(digits))
 
-    return Table(fields, names, lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")))
+    return Table(
+        fields,
+        names,
+        lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")),
+        place="a stream of Python",
+        step="row" if time is None else "time",
+        time=time or "",
+    )
 
 
 def _units_of(digits: int) -> Callable[[Any], Any]:
@@ -239,7 +205,15 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
             return build()
 
-    return Table(fields, names, placed, lambda: connect(name, url, options))
+    return Table(
+        fields,
+        names,
+        placed,
+        lambda: connect(name, url, options),
+        place=str(Address.parse(url)),
+        step="watermark" if mark else "calc" if items else "row",
+        time=str(mark.rule) if mark else "",
+    )
 
 
 def _time_at(place: int) -> Callable[[Any], Any]:

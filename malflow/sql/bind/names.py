@@ -50,6 +50,10 @@ class Names:
         """Return the names below one of these."""
         return Names((*self._path, name), self._given, self._pin)
 
+    def copy(self) -> Names:
+        """Return the same names, for use by EXPLAIN: it takes none, so it meets no pinned ones."""
+        return Names(self._path, _Given({**self._given.counts}, {}, {*self._given.numbered}))
+
     def pinned(self, name: str, pin: Fault) -> Names:
         """Return the names below a name that a hint gives; two equal ones are a fault."""
         return Names((self._path[0], name), self._given, pin)

@@ -31,6 +31,16 @@ class QueryBinder(SourceBinder):
         names: names for their operators.
     """
 
+    def whole(self, query: tree.Query) -> Relation:
+        """Return the rows of a query that is not part of another one.
+
+        Raises:
+            SqlError: with all faults that were found.
+        """
+        found = self.bind(query)
+        self.refuse_open(found, query.span)
+        return found
+
     def bind(self, query: tree.Query) -> Relation:
         """Return the rows of a query.
 
@@ -68,7 +78,7 @@ class QueryBinder(SourceBinder):
         while isinstance(left, tree.SetOperation) and left.op == "UNION ALL":
             parts.append(left.right)
             left = left.left
-        inputs = collected(self.bind, [left, *reversed(parts)])
+        inputs = collected(self.whole, [left, *reversed(parts)])
         return self._united(inputs, query.span)
 
     def _united(self, inputs: Sequence[Relation], span: Span) -> Relation:
@@ -147,7 +157,7 @@ class QueryBinder(SourceBinder):
             query = replace(query, group=tuple(it for _, it in columns))
         if is_grouped or query.distinct:
             return self._grouped(query, relation, where, (names, bound, having))
-        self.refuse_sessions(relation, query.span)
+        self.refuse_open(relation, query.span)
         return self._calc(relation, where, names, bound)
 
     def _pinned(self, hints: Sequence[tree.Hint]) -> QueryBinder:
@@ -196,7 +206,7 @@ class QueryBinder(SourceBinder):
         number, places = numbers[0], [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
         if not len(places) == len(numbers) == 1:
             raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", numbers[-1].span)
-        self.refuse_sessions(relation, number.span)
+        self.refuse_open(relation, number.span)
         base = self._calc(relation, where, names, [Value(INT, it.span, 1) if it is number else it for it in items])
         fields = [replace(it, type=number.type) if at == places[0] else it for at, it in enumerate(base.fields)]
         marked = {mark[0]: it for it in number.partition if (mark := self._mark(it, relation))}
@@ -207,7 +217,7 @@ class QueryBinder(SourceBinder):
         spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
         partition = [*dict.fromkeys((marked["start"], marked["end"], *number.partition))]
         inner = [*partition, *(it for it, _, _ in number.order)]
-        added = (Field(f"order{at}", it.type) for at, it in enumerate(inner))
+        added = (Field(getattr(it, "name", f"order{at}"), it.type) for at, it in enumerate(inner))
         made = [Value(INT, it.span, 1) if it is number else it for it in items]
         wide = Calc((*fields, *added), base.name, relation, where, (*made, *inner))
         columns = [self._scope(wide).column(len(fields) + at, it.span) for at, it in enumerate(inner)]

@@ -10,7 +10,7 @@ from typing import Any
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Expanded, Joined, Relation, Windowed
+from malflow.sql.bind.relations import Calc, Expanded, Joined, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
@@ -86,10 +86,16 @@ class SourceBinder:
             cure = "is written once, after a SELECT: SELECT /*+ NAME('hot') */" if is_name else "is not supported"
             raise self._fault(f"the hint {it.name} {cure}", it.span)
 
-    def refuse_sessions(self, relation: Relation, span: Span) -> None:
-        """Refuse the rows of sessions without GROUP BY: the session of a row is known when it closes."""
+    def refuse_open(self, relation: Relation, span: Span) -> None:
+        """Refuse rows of sessions without GROUP BY, and numbers of rows without a limit.
+
+        The session of a row is known when it closes, and its number may change with each row that comes.
+        """
         if isinstance(relation, Windowed) and relation.spec.kind == "SESSION":
             raise self._fault("the rows of SESSION are supported with GROUP BY only", span)
+        if isinstance(relation, Numbered):
+            name = relation.fields[relation.number].name
+            raise self._fault(f"the number of a row needs a limit; write WHERE {name} <= 3 around the query", span)
 
     def renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
         """Return rows with the names that the text gives their columns."""
@@ -146,6 +152,7 @@ class SourceBinder:
         """Return the rows of a window function, with their windows."""
         table, time, numbers = window_of(ref, self._environment.source)
         relation = self._from(table.table)
+        self.refuse_open(relation, table.span)
         at = next((at for at, it in enumerate(relation.fields) if it.name == time.text), None)
         if at is None:
             names = [it.name for it in relation.fields]
@@ -173,11 +180,11 @@ class SourceBinder:
 
     def _join(self, ref: tree.Join) -> Relation:
         left = self._from(ref.left)
+        self.refuse_open(left, ref.span)
         if isinstance(ref.right, tree.Unnest | tree.TableCall):
             return self._expanded(left, ref, ref.right)
         right = self._from(ref.right)
-        for side in (left, right):
-            self.refuse_sessions(side, ref.span)
+        self.refuse_open(right, ref.span)
         if ref.using:
             raise self._fault("USING is not supported; write ON", ref.using[0].span)
         if ref.how == "CROSS" and ref.on is None:

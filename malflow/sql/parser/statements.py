@@ -10,7 +10,7 @@ from malflow.sql.parser.queries import QueryReader
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Name, Node
 from malflow.sql.syntax.queries import Statement
-from malflow.sql.text import Fault, Source, SqlError
+from malflow.sql.text import Fault, Source, SqlError, Token
 from malflow.words import did_you_mean
 
 __all__ = ["parse", "parse_columns", "read_statements"]
@@ -133,7 +133,9 @@ class _StatementReader(QueryReader):
         return tree.Insert(table, self.query(), columns, span=self.since(start))
 
     def _statement_set(self) -> Statement:
-        start = self.skip()
+        return self._inserts(self.skip())
+
+    def _inserts(self, start: Token) -> Statement:
         self.need("STATEMENT", "SET", "BEGIN")
         inserts: list[tree.Insert] = []
         while not self.take("END"):
@@ -146,11 +148,12 @@ class _StatementReader(QueryReader):
 
     def _explain(self) -> Statement:
         start = self.skip()
-        while self.take_one("CHANGELOG_MODE", "PLAN_ADVICE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", ","):
-            pass
-        self.take("PLAN", "FOR")
+        if self.token.upper in {"PLAN_ADVICE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN"}:
+            raise self.fault(f"there is no {self.token.upper}, as there is one plan; write EXPLAIN", self.token.span)
+        if not self.take("CHANGELOG_MODE"):
+            self.take("PLAN", "FOR")
         with self.deeper():
-            statement = self._statement()
+            statement = self._inserts(self.token) if self.peek("STATEMENT", "SET") else self._statement()
         return tree.Explain(statement, span=self.since(start))
 
     def _set(self) -> Statement:
@@ -168,12 +171,15 @@ class _StatementReader(QueryReader):
         if self.take("CREATE"):
             what = self.need_one("TABLE", "VIEW")
             return tree.Command(f"SHOW CREATE {what}", self.table_name(), span=self.since(start))
+        if self.take("USER", "FUNCTIONS"):
+            return tree.Command("SHOW USER FUNCTIONS", span=self.since(start))
         what = self.need_one("TABLES", "VIEWS", "FUNCTIONS")
         return tree.Command(f"SHOW {what}", span=self.since(start))
 
     def _drop(self) -> Statement:
         start = self.skip()
         self.take("TEMPORARY")
+        self.take("SYSTEM")
         what = self.need_one("TABLE", "VIEW", "FUNCTION")
         exists = self.take("IF", "EXISTS")
         return tree.Command(f"DROP {what}", self.table_name(), None, exists, span=self.since(start))
