@@ -134,6 +134,8 @@ class Catalog:
 
     def _reading(self, name: str) -> Relation | None:
         self._used.add(name)
+        if name in self._tables:
+            self._tables[name].is_named = True
         return self._relation(name)
 
     def _relation(self, name: str) -> Relation | None:

@@ -35,7 +35,7 @@ def inserted(
     faults: list[Fault] = []
     for wanted, place in zip(fields, _places(relation, statement, fields, text), strict=True):
         given = Field("", wanted.type) if place is None else relation.fields[place]
-        made.append(replace(wanted, is_time=given.is_time))
+        made.append(replace(wanted, is_time=given.is_time_as(wanted.type)))
         if place is None:
             items.append(Value(wanted.type, statement.span, None))
             continue

@@ -47,6 +47,7 @@ class Table:
     Attributes:
         fields: its columns.
         inserted: the rows that INSERTs have added.
+        is_named: whether a query or view names it, and so may rely on its time attribute.
         place, time: as above.
         step: the name of the operator that queries read.
     """
@@ -67,6 +68,7 @@ class Table:
         self.step = f"{names}.{step}" if step else ""
         self.time = time
         self.inserted: list[Rows] = []
+        self.is_named = False
         self._names = names
         self._build = build
         self._connection = connection
@@ -83,7 +85,8 @@ class Table:
     def _inserted(self) -> Rows | None:
         if len(self.inserted) < 2:  # noqa: PLR2004 - one needs no union, and no name for it
             return self.inserted[0] if self.inserted else None
-        return united(self.inserted, self._names.give("inserted"))
+        is_timed = any(it.is_time for it in self.fields)
+        return united(self.inserted, self._names.give("inserted"), is_timed=is_timed)
 
     @property
     def is_written(self) -> bool:
@@ -100,7 +103,11 @@ class Table:
             times = (
                 it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields)
             )
-            self.fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
+            fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
+            lost = [it.name for it, new in _pairs(self.fields, fields) if it.is_time and not new.is_time]
+            if lost and self.is_named:
+                return f"is read as rows with the time attribute {lost[0]!r}, and these have none; INSERT them before"
+            self.fields = fields
         self.inserted.append(build(rows))
         return ""
 
@@ -176,7 +183,10 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
     if wrong := next((it for it in (statement.like, statement.query) if it), None):
         raise SqlError([Fault("LIKE and AS are not supported", wrong.span, text)])
     fields, physical, items = _columns(statement.elements, text)
-    mark = next((it for it in statement.elements if isinstance(it, tree.Watermark)), None)
+    marks = [it for it in statement.elements if isinstance(it, tree.Watermark)]
+    if len(marks) > 1:
+        raise SqlError([Fault("a table has one watermark; remove this one", marks[1].span, text)])
+    mark = marks[0] if marks else None
     bound = None if mark is None else _watermark(mark, fields, text)
     if mark is not None:
         fields = tuple(replace(it, is_time=it.name == mark.column.text) for it in fields)

@@ -29,8 +29,9 @@ class JoinParts:
         right: the keys of the right row, in the same order.
         low: the least time from the left row to the right one, in units; None if there is no bound.
         high: the greatest one.
-        marks: which bounds of windows are compared.
-        spec: the windows of these bounds.
+        times: the conditions that set these bounds.
+        marks: the columns of windows that are equal, of the left row and of the right one.
+        spec: the windows.
         rest: the conditions that are left, about both rows.
     """
 
@@ -38,9 +39,31 @@ class JoinParts:
     right: list[Typed] = field(default_factory=list)
     low: int | None = None
     high: int | None = None
-    marks: set[str] = field(default_factory=set)
+    times: list[Comparison] = field(default_factory=list)
+    marks: dict[str, tuple[Column, Column]] = field(default_factory=dict)
     spec: WindowSpec | None = None
     rest: list[Typed] = field(default_factory=list)
+
+    @property
+    def is_window(self) -> bool:
+        """Whether both rows must be of one window."""
+        return {"start", "end"} <= {*self.marks}
+
+    def settle(self) -> None:
+        """Make keys and conditions of all that the kind of the join does not check by itself.
+
+        Only the time of a row of TUMBLE says which window it is of. A result has the time of the end of its window, but
+        windows of several starts may end together.
+        """
+        wanted: tuple[str, ...] = ("start", "end")
+        if not self.is_window:
+            wanted = tuple(it for it, (one, _) in self.marks.items() if not one.is_time)
+        elif self.spec is not None and self.spec.kind == "TUMBLE" and self.spec.size > 1:
+            wanted = ()
+        self.left[:0] = [self.marks[it][0] for it in wanted]
+        self.right[:0] = [self.marks[it][1] for it in wanted]
+        if self.is_window:
+            self.rest += self.times
 
 
 def conjuncts(condition: Typed | None) -> list[Typed]:
@@ -68,6 +91,7 @@ def join_parts(condition: Typed, left: Relation, right: Relation) -> JoinParts:
     for it in conjuncts(condition):
         if not isinstance(it, Comparison) or not _taken(it, parts, left, right, width):
             parts.rest.append(it)
+    parts.settle()
     return parts
 
 
@@ -87,14 +111,17 @@ def _taken(test: Comparison, parts: JoinParts, left: Relation, right: Relation, 
     elif sides != ("left", "right"):
         return False
     moments = _moment(one), _moment(other)
-    if op == "==" and None not in moments:
-        is_low = _is_bound("<=", *moments, parts)
-        return _is_bound(">=", *moments, parts) and is_low
     if op == "==":
-        return _is_window(one, other, parts, left, right) or _is_key(one, shifted(other, -width), parts)
-    if op == "!=":
+        other = shifted(other, -width)
+        is_mark = _is_window(one, other, parts, left, right)
+        if None in moments:
+            return is_mark or _is_key(one, other, parts)
+        parts.times += [] if is_mark else [test]
+        return all(_is_bound(it, *moments, parts) for it in ("<=", ">="))
+    if op == "!=" or not _is_bound(op, *moments, parts):
         return False
-    return _is_bound(op, *moments, parts)
+    parts.times.append(test)
+    return True
 
 
 def _is_key(left: Typed, right: Typed, parts: JoinParts) -> bool:
@@ -107,13 +134,13 @@ def _is_key(left: Typed, right: Typed, parts: JoinParts) -> bool:
 
 
 def _is_window(one: Typed, other: Typed, parts: JoinParts, left: Relation, right: Relation) -> bool:
-    """Whether both are the same bound of equal windows."""
+    """Whether both are the same column of equal windows."""
     if not isinstance(one, Column) or not isinstance(other, Column):
         return False
-    mark, its = left.fields[one.index].window, right.fields[other.index - len(left.fields)].window
+    mark, its = left.fields[one.index].window, right.fields[other.index].window
     if mark is None or mark != its:
         return False
-    parts.marks.add(mark[0])
+    parts.marks[mark[0]] = (one, other)
     parts.spec = mark[1]
     return True
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Relation, Top, Union, Windowed
-from malflow.sql.bind.scope import Field, Scope, WindowSpec
+from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
 from malflow.sql.bind.sources import SourceBinder, collected, window_fields
 from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
 from malflow.sql.casts import converted
@@ -91,7 +91,7 @@ class QueryBinder(SourceBinder):
             if both is None:
                 kinds = " and ".join(dict.fromkeys(it.type.name for it in place))
                 raise self._fault(f"column {place[0].name!r} is {kinds}; CAST them to one type", span)
-            is_time = all(it.is_time for it in place)
+            is_time = all(it.is_time_as(both) for it in place)
             fields.append(Field(place[0].name, both, is_time=is_time))
         name = self._names.give("union")
         same = [self._as(it, fields, span, self._names.give(str(at), name)) for at, it in enumerate(inputs, 1)]
@@ -238,10 +238,10 @@ class QueryBinder(SourceBinder):
         count, rest = None, []
         for it in conjuncts(where):
             limit = _limit_of(it, relation.number)
-            if limit is None:
-                rest.append(it)
-            else:
+            if limit is not None:
                 count = limit if count is None else min(count, limit)
+            if limit is None or (isinstance(it, Comparison) and it.op == "==" and limit > 1):
+                rest.append(it)
         if count is None:
             cure = f"write WHERE {relation.fields[relation.number].name} <= 3"
             raise self._fault(f"the number of a row is compared with a limit; {cure}", span)
@@ -255,11 +255,17 @@ class QueryBinder(SourceBinder):
         name = self._names.give("top")
         calc = Calc(fields, self._names.give("input", name), wide, None, items)
         ways = tuple((down, first) for _, down, first in relation.order)
-        made = (*relation.fields, Field("number", relation.fields[relation.number].type))
+        ended = at_end(relation.fields)
+        made = (*ended, Field("number", ended[relation.number].type))
         top = Top(made, name, calc, keys, ways, count, relation.spec, relation.is_newest and count == 1)
         scope = self._scope(top)
         columns = [scope.column(width if at == relation.number else at, span) for at in range(width)]
-        return Calc(relation.fields, self._names.give("calc", name), top, together(rest), tuple(columns))
+
+        def change(node: Typed) -> Typed | None:
+            return columns[node.index] if isinstance(node, Column) else None
+
+        where = together([replaced(it, change) for it in rest])
+        return Calc(ended, self._names.give("calc", name), top, where, tuple(columns))
 
     def _columns(self, item: tree.Item, relation: Relation) -> list[tuple[str, Expression]]:
         """Return the columns of an item, with their names; an empty name for one that has none."""
@@ -347,10 +353,16 @@ class QueryBinder(SourceBinder):
         """
         names, items, having, absent = parts
         own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index in marks)]
-        if isinstance(relation, Windowed):
-            own = self._partitioned(relation, own)
         aggregates = [*dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node))]
-        group = self._group(relation, where, own, aggregates, marks)
+        if isinstance(relation, Windowed):
+            used = _windows_in(relation, [where, *own, *aggregates])
+            if used and relation.spec.kind == "SESSION":
+                raise self._fault(f"the {used.name} of a session is known when it closes; use HAVING", used.span)
+            own = self._partitioned(relation, own)
+            marks_of_rows = marks if used else {}
+        else:
+            marks_of_rows = marks
+        group = self._group(relation, where, own, aggregates, marks_of_rows)
         place = {**{it: 3 + at for at, it in enumerate(own)}}
         place |= {it: 3 + len(own) + at for at, it in enumerate(aggregates)}
         scope = Scope(group.fields, self._environment.source)
@@ -375,10 +387,6 @@ class QueryBinder(SourceBinder):
 
     def _partitioned(self, relation: Windowed, keys: list[Typed]) -> list[Typed]:
         """Return the keys of a group. The keys of sessions are their partition."""
-        base = len(relation.fields) - len(WINDOW_COLUMNS)
-        computed = [it for it in keys for at in all_within(it) if isinstance(at, Column) and at.index >= base]
-        if computed:
-            raise self._fault("a key is computed from the window; group by its columns alone", computed[0].span)
         if relation.spec.kind == "SESSION" and {*keys} != {*relation.partition}:
             cure = "write PARTITION BY with the other columns of GROUP BY in SESSION"
             span = keys[0].span if keys else relation.partition[0].span
@@ -393,7 +401,10 @@ class QueryBinder(SourceBinder):
         aggregates: Sequence[Aggregated],
         marks: dict[int, int],
     ) -> Group:
-        """Return the aggregates of each window and group."""
+        """Return the aggregates of each window and group.
+
+        `marks` are the places of the columns of the window, if the rows have them already.
+        """
         operands: list[Typed] = []
         placed: list[Aggregated] = []
         for it in aggregates:
@@ -405,15 +416,15 @@ class QueryBinder(SourceBinder):
                     operands.append(operand)
             columns = (Column(one.type, it.span, operands.index(one), "") for one in taken)
             placed.append(replace(it, operands=tuple(columns), where=None))
-        if isinstance(relation, Windowed):
+        if isinstance(relation, Windowed) and not marks:
             source, spec, bounds = relation.input, relation.spec, []
             kind = relation.fields[relation.time].type
         else:
             scope = self._scope(relation)
             places = {which: at for at, which in marks.items()}
             bounds = [scope.column(places[which], Span(0, 0)) for which in (0, 1)]
-            source, kind = relation, bounds[0].type
-            mark = self._mark(bounds[0], relation)
+            source, mark = relation, self._mark(bounds[0], relation)
+            kind = next((it.type for it in relation.fields if it.is_time), bounds[0].type)
             spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
         items = (*bounds, *keys, *operands)
         fields = tuple(Field(f"f{at}", it.type) for at, it in enumerate(items))
@@ -429,6 +440,13 @@ class QueryBinder(SourceBinder):
 
 def _aggregates(node: Typed) -> list[Aggregated]:
     return [it for it in all_within(node) if isinstance(it, Aggregated) and not it.function.startswith("GROUPING")]
+
+
+def _windows_in(relation: Windowed, nodes: Sequence[Typed | None]) -> Column | None:
+    """Return a column that windows add and an expression reads; None if there is none."""
+    base = len(relation.fields) - len(WINDOW_COLUMNS)
+    parts = (it for node in nodes if node is not None for it in all_within(node))
+    return next((it for it in parts if isinstance(it, Column) and it.index >= base), None)
 
 
 def _sets_of(node: tree.GroupingSets, bind: Callable[[Expression], Typed]) -> list[list[Typed]]:
@@ -471,9 +489,7 @@ def _limit_of(node: Typed, number: int) -> int | None:
         return None
     if not isinstance(right, Value) or not isinstance(right.value, int):
         return None
-    if op == "==":
-        return 1 if right.value == 1 else None
-    return {"<=": right.value, "<": right.value - 1}.get(op)
+    return {"==": right.value, "<=": right.value, "<": right.value - 1}.get(op)
 
 
 def _where(aggregate: Aggregated, operand: Typed) -> Typed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from malflow.sql.syntax.expressions import Name, Reference
 from malflow.sql.text import Fault, Source, Span, SqlError
@@ -11,7 +11,7 @@ from malflow.sql.typed import Column
 from malflow.sql.types import SqlType
 from malflow.words import did_you_mean, listed
 
-__all__ = ["Field", "Scope", "WindowSpec"]
+__all__ = ["Field", "Scope", "WindowSpec", "at_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,15 @@ class Field:
     table: str = ""
     is_time: bool = False
     window: tuple[str, WindowSpec] | None = None
+
+    def is_time_as(self, kind: SqlType) -> bool:
+        """Whether the column, as another type, is the time attribute still: only if its units are the same."""
+        return self.is_time and (self.type.kind, self.type.size) == (kind.kind, kind.size)
+
+
+def at_end(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """Return the columns of rows that come when their window closes: `window_time` is their time attribute."""
+    return tuple(replace(it, is_time=it.window is not None and it.window[0] == "time") for it in fields)
 
 
 class Scope:

@@ -11,7 +11,7 @@ from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Numbered, Relation, Windowed
-from malflow.sql.bind.scope import Field, Scope, WindowSpec, meant
+from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Literal, Name
@@ -113,8 +113,8 @@ class SourceBinder:
         for name, it in zip(names, items, strict=True):
             made = Field(name, it.type if it.type.kind != "NULL" else INT)
             if isinstance(it, Column):
-                is_time = it.is_time and not any(known.is_time for known in fields)
-                made = replace(made, is_time=is_time, window=relation.fields[it.index].window)
+                its = relation.fields[it.index]
+                made = replace(made, is_time=its.is_time, window=its.window)
             fields.append(made)
         return Calc(tuple(fields), self._names.give("calc"), relation, where, tuple(items))
 
@@ -160,9 +160,10 @@ class SourceBinder:
         field_ = relation.fields[at]
         if not field_.is_time:
             times = [it.name for it in relation.fields if it.is_time]
-            cure = f"write DESCRIPTOR({times[0]})" if times else "the table needs WATERMARK FOR"
-            if isinstance(table.table, tree.Derived) and not times:
+            cure = "a column with WATERMARK FOR is one, and the `window_time` of rows that windows give"
+            if isinstance(table.table, tree.Derived):
                 cure = "select one; of a join, the later time of both is one, if the bounds tell which is later"
+            cure = f"write DESCRIPTOR({times[0]})" if times else cure
             raise self._fault(f"{time.text!r} is not a time attribute; {cure}", time.span)
         unit = 10 ** (6 - field_.type.size)
         for number, span in numbers:
@@ -196,7 +197,7 @@ class SourceBinder:
     def _joined(self, both: Joined, condition: Typed, span: Span) -> Relation:
         parts = join_parts(condition, both.left, both.right)
         how = "INNER" if both.how == "CROSS" else both.how
-        is_window = {"start", "end"} <= parts.marks
+        is_window = parts.is_window
         if not parts.left and not is_window:
             raise self._fault("a join needs an equality of a column of each side", span)
         if not is_window and (parts.low is None or parts.high is None):
@@ -204,9 +205,6 @@ class SourceBinder:
             raise self._fault(f"a join without a bound in time is not supported; {cure}", span)
         if not is_window and parts.low is not None and parts.high is not None and parts.low > parts.high:
             raise self._fault("no two rows can satisfy the bounds of this join", span)
-        if is_window and parts.spec is not None and parts.spec.kind != "TUMBLE":
-            cure = "join TUMBLE windows, or the results of GROUP BY"
-            raise self._fault(f"a join of the rows of {parts.spec.kind} windows is not supported; {cure}", span)
         if parts.rest and how != "INNER":
             raise self._fault(f"a {how} join takes equalities and bounds in time only", parts.rest[0].span)
         name = self._names.give("join" if is_window else "interval_join")
@@ -215,17 +213,14 @@ class SourceBinder:
             self._keyed(both.right, parts.right, name, "right"),
         )
         nullable = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}.get(how, (False, False))
-        timed = (False, False)  # whether the time of a side is that of the results: of pairs, the later one
-        if is_window:
-            timed = (not nullable[0], not nullable[1])
-        elif how == "INNER" and parts.low is not None and parts.high is not None:
-            timed = (parts.high <= 0, parts.low >= 0)
-        fields = [
-            replace(it, type=it.type.as_nullable(may_lack or it.type.nullable), is_time=is_timed and is_time)
-            for side, may_lack, is_timed in zip((both.left, both.right), nullable, timed, strict=True)
-            for it in side.fields
-            for is_time in [(it.window or ("",))[0] == "time" if is_window else it.is_time]
-        ]
+        later = (parts.high is not None and parts.high <= 0, parts.low is not None and parts.low >= 0)
+        fields: list[Field] = []
+        for side, may_lack, is_later in zip((both.left, both.right), nullable, later, strict=True):
+            for it in at_end(side.fields) if is_window else side.fields:
+                is_time = it.is_time and not may_lack and (is_window or is_later)
+                kept = it.window if is_window and not may_lack else None
+                type_ = it.type.as_nullable(may_lack or it.type.nullable)
+                fields.append(replace(it, type=type_, is_time=is_time, window=kept))
         made = Joined(tuple(fields), name, left, right, len(parts.left), how)
         if is_window:
             made = replace(made, spec=parts.spec)
@@ -271,8 +266,13 @@ class SourceBinder:
 
 def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Field]:
     """Return the columns that windows add to their rows, or that begin their results."""
-    marks = zip(WINDOW_COLUMNS, ("start", "end", "time"), strict=True)
-    return [Field(it, kind, is_time=is_time and mark == "time", window=(mark, spec)) for it, mark in marks]
+    bound = replace(kind, kind="TIMESTAMP")  # also of instants with a zone, as in Flink
+    start, end, time = WINDOW_COLUMNS
+    return [
+        Field(start, bound, window=("start", spec)),
+        Field(end, bound, window=("end", spec)),
+        Field(time, kind, is_time=is_time, window=("time", spec)),
+    ]
 
 
 def collected(bind: Callable[[Any], Any], nodes: Iterable[Any]) -> list[Any]:

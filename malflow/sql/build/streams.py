@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from malflow import agg
@@ -41,18 +42,19 @@ class Rows(NamedTuple):
     late: Any = None
 
 
-def united(parts: Sequence[Rows], name: str) -> Rows:
+def united(parts: Sequence[Rows], name: str, *, is_timed: bool) -> Rows:
     """Return the rows of several streams.
 
     The least watermark counts. So a row that is late by its own may be in time, and rows on time and late ones are
-    parted again.
+    parted again: if they have a time attribute. Without one their timestamps may not be comparable.
     """
     if len(parts) == 1:
         return parts[0]
-    on_time, late = [it.on_time for it in parts], [it.late for it in parts if it.late is not None]
-    if not late:
-        return Rows(on_time[0].union(*on_time[1:]))
-    every = on_time[0].union(*on_time[1:], *late)
+    late = [it.late for it in parts if it.late is not None]
+    first, *others = [*(it.on_time for it in parts), *late]
+    every = first.union(*others)
+    if not late or not is_timed:
+        return Rows(every)
     return Rows(*every.generate_epochs(name, _no_epoch, per_part=False))
 
 
@@ -133,7 +135,8 @@ class StreamBuilder:
         return self._each(source, lambda stream, end: stream.filter_map_many(f"{relation.name}{end}", made))
 
     def _union(self, relation: Union) -> Rows:
-        return united([self.rows(it) for it in relation.inputs], relation.name)
+        is_timed = any(it.is_time for it in relation.fields)
+        return united([self.rows(it) for it in relation.inputs], relation.name, is_timed=is_timed)
 
     def _windowed(self, relation: Windowed) -> Rows:
         made = _with_windows(relation.time, relation.spec)
@@ -187,11 +190,16 @@ class StreamBuilder:
             before, after = relation.interval
             pairs = left.on_time.interval_join(name, right.on_time, before=before, after=after, how=how)
             return Rows(pairs.map(f"{name}.row", pair))
-        windows = left.on_time.window(_windows(relation.spec))
+        spec = relation.spec
+        if spec.kind == "CUMULATE":  # a window that grows is part of the hopping one with its end
+            spec = replace(spec, kind="HOP")
+        windows = left.on_time.window(_windows(spec))
         if left.late is None:
             groups = windows.cogroup(name, right.on_time)
         else:
             groups = windows.allow_late(left.late).cogroup(name, right.on_time, late=[right.late]).results
+        if _overlap(relation.spec):
+            groups = self._owned(groups, name)
         return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how)))
 
     def _expanded(self, relation: Expanded) -> Rows:
@@ -228,7 +236,7 @@ def _join_key(count: int, side: str) -> Callable[[Any], Any]:
 
     def key(message: Any) -> Any:
         found = message.value[:count]
-        return (side, *found) if None in found else found
+        return (*found, side) if None in found else found
 
     return key
 
@@ -249,7 +257,7 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
 
 def _own(key: Any, result: Any) -> Any:
     """Return the result of the window that its rows were in, or None for a window that only overlaps it."""
-    return result if (result.start, result.end) == key[:2] or result.end - result.start == 1 else None
+    return result if result.end == key[1] else None
 
 
 def _it(value: Any) -> Any:
