@@ -89,7 +89,6 @@ format: $(VENV)/.dev
 reference: $(VENV)/.dev
 	$(BIN)/python -m docs.api_page
 	$(BIN)/python -m docs.configuration_page
-	$(BIN)/python -m docs.metrics_page
 	$(BIN)/python -m docs.command_line_page
 
 # The libraries of the page, fetched anew in the versions that tests/serve/vendor.py names; needs npm.

@@ -1,6 +1,7 @@
 """Write docs/api.md, each public name with its signature and a line, in the order of docs/reference.md.
 
-`make reference` runs it. Signatures are read from the source, so that they stand in the page as they are written there.
+The functions of SQL and the metrics follow. `make reference` runs it. Signatures are read from the source, so that they
+stand in the page as they are written there.
 """
 
 from __future__ import annotations
@@ -17,13 +18,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from docs.metrics_page import of_metrics
+from malflow.sql.bind.expressions import AGGREGATES
+from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.functions.table import shown
+from malflow.sql.types import NULL, STRING, SqlType
+
 DOCS = Path(__file__).parent
 PAGE = DOCS / "api.md"
 HEAD = """# All names
 
-Every public class, method and function with its signature, a line, and the meaning of its parameters. Written by
-`make reference` from the docstrings, which say more: `help(Stream.window)` shows one, and `make docs` builds a site of
-them. The [guide](guide.md) has the operators with an example each.
+Every public class, method and function with its signature, a line, and the meaning of its parameters; then the
+functions of [SQL](sql.md), and the [metrics](metrics.md). Written by `make reference` from the docstrings, which say
+more: `help(Stream.window)` shows one, and `make docs` builds a site of them. The [guide](guide.md) has the operators
+with an example each.
+"""
+
+FUNCTIONS_HEAD = """
+## Functions of SQL
+
+Named and typed as in Flink. A word is a unit of time, as in `EXTRACT(HOUR FROM ts)`, `FLOOR(ts TO DAY)` and
+`TIMESTAMPDIFF(MINUTE, a, b)`, or a side, as in `TRIM(BOTH 'x' FROM text)`.
 """
 
 DIRECTIVE = re.compile(
@@ -53,7 +68,18 @@ def page() -> str:
             lines.append(f"\n## {found['module']}")
         elif found["kind"] != "automodule":
             lines += described(found["kind"], found["path"], found["rest"])
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *functions_of_sql(), *of_metrics()]) + "\n"
+
+
+def functions_of_sql() -> Iterator[str]:
+    """Yield the functions of SQL: how each is called, and its type where that does not depend on the arguments."""
+    yield FUNCTIONS_HEAD
+    for name, signatures in sorted(SCALAR.items()):
+        ways = dict.fromkeys(f"`{shown(name, it)}`" for it in signatures)
+        kinds = dict.fromkeys(it.gives.name for it in signatures if isinstance(it.gives, SqlType) and it.gives != NULL)
+        gives = " or ".join(kinds).replace(STRING.name, "STRING")
+        yield f"- {', '.join(ways)}{f': {gives}' if gives else ''}"
+    yield f"\nAggregates: {', '.join(f'`{it}`' for it in sorted(AGGREGATES))}."
 
 
 def described(kind: str, path: str, rest: str) -> Iterator[str]:

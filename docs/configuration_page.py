@@ -13,15 +13,17 @@ from typing import Any
 
 from malflow.config.documents import default_of, description
 from malflow.config.reading import expected
+from malflow.config.secrets import time_text
 from malflow.config.sections import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.connectors.option_texts import ByteCount
-from malflow.durations import span_text
 
 PAGE = Path(__file__).parent / "configuration.md"
 HEADING = "## All settings\n"
 INTRODUCTION = """
 Each with its kind of value and its default, if it has one; otherwise it may be `"none"`. Written by `make reference`
-from the code. [](api.md) says more about an option."""
+from the code. [All names](api.md) says more, and the meaning of options that a constructor documents."""
+ELSEWHERE = "documented at"
+"""A table that says this has its options explained there."""
 LONG = 24
 """The number of words above which a text is shortened: two lines of the page."""
 SHORT = {
@@ -67,7 +69,8 @@ def of_table(name: str, shape: TableShape, shown: dict[type, str]) -> Iterator[s
             inner.append((f"{name}.{setting}", member))
         meaning = summary(plain(description(shape.table, setting))).replace(", the default,", "")
         found = default(default_of(shape.table, setting))
-        yield f"- `{setting}` ({', '.join(filter(None, (value(member), found)))}): {meaning}"
+        kind = f"- `{setting}` ({', '.join(filter(None, (value(member), found)))})"
+        yield kind if ELSEWHERE in line else f"{kind}: {meaning}"
     for path, member in inner:
         yield from of_table(path, member, shown)
 
@@ -93,7 +96,7 @@ def default(found: Any) -> str:
     if found is None or found == ():
         return ""
     if isinstance(found, timedelta):
-        return f'`"{span_text(found)}"`'
+        return f'`"{time_text(found)}"`'
     if isinstance(found, ByteCount):
         return f'`"{found // 2**20} MiB"`'
     if isinstance(found, bool):

@@ -25,6 +25,9 @@ README_LINES = 200
 LONG = {"docs/testing.md", "docs/runtimes.md"}
 """Pages whose programs search for crashes, and start processes."""
 
+OF_SQL = ("sql", "sql_time", "coming_from_flink_sql")
+"""Pages with blocks of several languages: tests/sql/test_pages.py runs them."""
+
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 ANCHORED = re.compile(r"\]\(([^)#:]*)(?<!\.py)#([^)]+)\)")
@@ -69,7 +72,7 @@ def name_of(page: Path) -> str:
     [
         pytest.param(page, marks=pytest.mark.slow if name_of(page) in LONG else (), id=name_of(page))
         for page in PAGES
-        if programs(page)
+        if programs(page) and page.stem not in OF_SQL
     ],
 )
 def test_programs_of_a_page_run_in_order(

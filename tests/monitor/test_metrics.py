@@ -22,7 +22,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from docs.metrics_page import PAGE, render
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.engine.parts.reads import PartProgress, WorkerProgress
 from malflow.errors import GraphError
@@ -237,10 +236,6 @@ def test_every_metric_has_a_name_of_its_own_and_a_sentence() -> None:
         assert it.name.endswith("_total") == (it.kind == "counter")
         assert ("seconds" in it.name) == (it.unit == "s")
         assert not set(COMMON).intersection(it.labels)
-
-
-def test_the_page_of_metrics_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render()
 
 
 @given(st.lists(st.floats(0, 1e6)))

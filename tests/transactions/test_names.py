@@ -22,7 +22,7 @@ PLACES = (
     "malflow/engine/sinks.py",
     "malflow/engine/sink_transactions.py",
     "malflow/testing/sink_laws.py",
-    *(f"docs/{page}.md" for page in ("connectors", "http", "kafka", "parquet", "postgres", "redis", "s3", "sql")),
+    *(f"docs/{page}.md" for page in ("connectors", "databases", "http", "kafka", "parquet", "postgres", "redis", "s3")),
 )
 """Where a sink's transaction is spoken of."""
 
@@ -45,7 +45,6 @@ KEPT = {
     "docs/kafka.md": "`malflow epoch 7",
     "docs/postgres.md": r"column `epoch`|\bepoch bigint",
     "docs/redis.md": "field `epoch`",
-    "docs/sql.md": r"column `epoch`|\bepoch bigint",
 }
 """What has the former name for good: it is in databases, topics and programs."""
 

@@ -27,7 +27,7 @@ from tests.connectors.sql.kit import Database
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[3] / "docs" / "sql.md"
+PAGE = Path(__file__).parents[3] / "docs" / "databases.md"
 EXAMPLES = int(os.environ.get("VALUES", "4"))
 
 
