@@ -44,6 +44,7 @@ def test_a_bound_in_seconds_for_milliseconds(runtime: Any, caplog: pytest.LogCap
         ([NOW * 1000, NOW * 1000 + 100_000, NOW * 1000], 5),  # by more than a thousand times the bound
         ([0, 9_000, 3], 5),  # they are no times
         ([NOW * 1000, NOW * 1000 + 1, NOW * 1000], 0),
+        ([NOW * 1000, NOW * 1000 + 90_000, NOW * 1000], 5_000),  # whole seconds, as INTERVAL '5' SECOND is
     ],
 )
 def test_bounds_that_may_be_meant(caplog: pytest.LogCaptureFixture, stamps: list[Any], bound: Any) -> None:

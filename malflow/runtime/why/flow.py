@@ -239,6 +239,8 @@ def misfit(newest: Any, bound: Any, lateness: Any, line: str) -> str | None:
     per_second = per_second_of(newest)
     if per_second is None or per_second < THOUSAND or not may_be_in_other_units(bound, lateness):
         return None
+    if bound % per_second == 0:  # whole seconds in the unit of the timestamps: it is meant so
+        return None
     return (
         f"The timestamps, such as {value_text(newest)}, fit {unit_of(per_second)}, but the bound of "
         f"{value_text(bound)}{line} does not seem to: in this unit, write {value_text(bound * THOUSAND)}."
