@@ -88,7 +88,6 @@ format: $(VENV)/.dev
 # docs/api.md and the end of docs/configuration.md, from the signatures and docstrings; docs/command_line.md, from the commands.
 reference: $(VENV)/.dev
 	$(BIN)/python -m docs.api_page
-	$(BIN)/python -m docs.configuration_page
 	$(BIN)/python -m docs.command_line_page
 
 # The libraries of the page, fetched anew in the versions that tests/serve/vendor.py names; needs npm.

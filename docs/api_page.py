@@ -1,7 +1,7 @@
 """Write docs/api.md, each public name with its signature and a line, in the order of docs/reference.md.
 
-The functions of SQL and the metrics follow. `make reference` runs it. Signatures are read from the source, so that they
-stand in the page as they are written there.
+The functions of SQL, the settings and the metrics follow. `make reference` runs it. Signatures are read from the
+source, so that they stand in the page as they are written there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from docs.configuration_page import of_tables
 from docs.metrics_page import of_metrics
 from malflow.sql.bind.expressions import AGGREGATES
-from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.functions.scalar import INSTEAD, SCALAR
 from malflow.sql.functions.table import shown
 from malflow.sql.types import NULL, STRING, SqlType
 
@@ -29,9 +30,9 @@ PAGE = DOCS / "api.md"
 HEAD = """# All names
 
 Every public class, method and function with its signature, a line, and the meaning of its parameters; then the
-functions of [SQL](sql.md), and the [metrics](metrics.md). Written by `make reference` from the docstrings, which say
-more: `help(Stream.window)` shows one, and `make docs` builds a site of them. The [guide](guide.md) has the operators
-with an example each.
+functions of [SQL](sql.md), the [settings](configuration.md) and the [metrics](metrics.md). Written by `make reference`
+from the docstrings, which say more: `help(Stream.window)` shows one, and `make docs` builds a site of them. The
+[guide](guide.md) has the operators with an example each.
 """
 
 FUNCTIONS_HEAD = """
@@ -68,7 +69,7 @@ def page() -> str:
             lines.append(f"\n## {found['module']}")
         elif found["kind"] != "automodule":
             lines += described(found["kind"], found["path"], found["rest"])
-    return "\n".join([*lines, *functions_of_sql(), *of_metrics()]) + "\n"
+    return "\n".join([*lines, *functions_of_sql(), *of_tables(), *of_metrics()]) + "\n"
 
 
 def functions_of_sql() -> Iterator[str]:
@@ -79,7 +80,7 @@ def functions_of_sql() -> Iterator[str]:
         kinds = dict.fromkeys(it.gives.name for it in signatures if isinstance(it.gives, SqlType) and it.gives != NULL)
         gives = " or ".join(kinds).replace(STRING.name, "STRING")
         yield f"- {', '.join(ways)}{f': {gives}' if gives else ''}"
-    yield f"\nAggregates: {', '.join(f'`{it}`' for it in sorted(AGGREGATES))}."
+    yield f"\nAggregates: {', '.join(f'`{it}`' for it in sorted(AGGREGATES - INSTEAD.keys()))}."
 
 
 def described(kind: str, path: str, rest: str) -> Iterator[str]:

@@ -1,14 +1,10 @@
-"""Write the reference at the end of docs/configuration.md: each table with its settings, from the code.
-
-`make reference` runs it.
-"""
+"""The settings of a configuration for docs/api.md: each table, from the code."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from malflow.config.documents import default_of, description
@@ -17,13 +13,13 @@ from malflow.config.secrets import time_text
 from malflow.config.sections import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.connectors.option_texts import ByteCount
 
-PAGE = Path(__file__).parent / "configuration.md"
-HEADING = "## All settings\n"
+__all__ = ["of_tables"]
+
 INTRODUCTION = """
-Each with its kind of value and its default, if it has one; otherwise it may be `"none"`. Written by `make reference`
-from the code. [All names](api.md) says more, and the meaning of options that a constructor documents."""
-ELSEWHERE = "documented at"
-"""A table that says this has its options explained there."""
+## Settings
+
+Of [malflow.toml](configuration.md), each with its kind of value and its default, if it has one; otherwise it may be
+`"none"`."""
 LONG = 24
 """The number of words above which a text is shortened: two lines of the page."""
 SHORT = {
@@ -37,12 +33,6 @@ SHORT = {
     "a text": "text",
 }
 """The kinds of values as this page names them, by their names in errors."""
-
-
-def page() -> str:
-    """Return the text of the page, with the reference of the code."""
-    written = PAGE.read_text(encoding="utf-8").partition(HEADING)[0]
-    return written + HEADING + "\n".join(of_tables()) + "\n"
 
 
 def of_tables() -> Iterator[str]:
@@ -69,8 +59,7 @@ def of_table(name: str, shape: TableShape, shown: dict[type, str]) -> Iterator[s
             inner.append((f"{name}.{setting}", member))
         meaning = summary(plain(description(shape.table, setting))).replace(", the default,", "")
         found = default(default_of(shape.table, setting))
-        kind = f"- `{setting}` ({', '.join(filter(None, (value(member), found)))})"
-        yield kind if ELSEWHERE in line else f"{kind}: {meaning}"
+        yield f"- `{setting}` ({', '.join(filter(None, (value(member), found)))}): {meaning}"
     for path, member in inner:
         yield from of_table(path, member, shown)
 
@@ -114,7 +103,3 @@ def quoted(found: Any) -> str:
 def plain(text: str) -> str:
     """Return a text as Markdown, on a line."""
     return " ".join(text.replace("``", "`").split())
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

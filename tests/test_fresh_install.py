@@ -99,7 +99,7 @@ def extras_of_block(program: Program) -> set[str]:
     needed = {
         "processes": "MultiProcessRuntime(" in program.text,
         "spark": program.needs_spark,
-        "testing": "malflow.testing" in program.text,
+        "testing": "assert_exactly_once" in program.text,
     }
     return {extra for extra, is_needed in needed.items() if is_needed}
 
