@@ -9,9 +9,9 @@ from typing import Any
 
 from malflow.config.documents import default_of, description
 from malflow.config.reading import expected
-from malflow.config.secrets import time_text
 from malflow.config.sections import WHOLE, Entries, Leaf, Shape, TableShape
 from malflow.connectors.option_texts import ByteCount
+from malflow.durations import span_text
 
 __all__ = ["of_tables"]
 
@@ -85,7 +85,7 @@ def default(found: Any) -> str:
     if found is None or found == ():
         return ""
     if isinstance(found, timedelta):
-        return f'`"{time_text(found)}"`'
+        return f'`"{span_text(found)}"`'
     if isinstance(found, ByteCount):
         return f'`"{found // 2**20} MiB"`'
     if isinstance(found, bool):
