@@ -70,6 +70,7 @@ def answer(text: str, known: list[str]) -> str:
     """Run statements after those that are known; return the rows of a query, or the error of a text that has one."""
     rows: VecSink[Any, Any, Any] = VecSink()
     columns: list[str] = []
+    answers: list[str] = []
 
     def build(provider: StreamProvider) -> None:
         sql = provider.sql("shop")
@@ -77,7 +78,7 @@ def answer(text: str, known: list[str]) -> str:
         file, last = Path("page.sql"), statements[-1]
         is_query = isinstance(last, tree.Query)
         file.write_text(text[: last.span.start] if is_query else text, encoding="utf-8")
-        sql.run(file)
+        sql.run(file, tell=answers.append)
         if is_query:
             blank = re.sub(r"[^\n]", " ", text[: last.span.start])  # the lines of errors are those of the block
             found = sql.query("query", blank + text[last.span.start : last.span.end])
@@ -90,7 +91,7 @@ def answer(text: str, known: list[str]) -> str:
     except SqlError as error:
         return f"{error}\n"
     known += [f"{text[it.span.start : it.span.end]};\n" for it in statements if is_definition(it)]
-    return table([columns, *rows.values]) if columns else ""
+    return table([columns, *rows.values]) if columns else "".join(f"{it}\n" for it in answers)
 
 
 def is_definition(statement: object) -> bool:
