@@ -20,6 +20,7 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "run": ("malflow.cli.commands.run:run", "Run a flow."),
     "check": ("malflow.cli.commands.check:check", "Build a flow without running it, and list its mistakes."),
+    "sql": ("malflow.cli.commands.sql:sql", "Run a query, and show its rows."),
     "plan": ("malflow.cli.commands.plan:plan", "Show the effect of a start on a job's state, without starting."),
     "graph": ("malflow.cli.commands.graph:graph", "Draw a flow without running it."),
     "ps": ("malflow.cli.commands.runs:ps", "List the runs on this machine."),

@@ -121,6 +121,11 @@ class Connection:
         """The name of its entry point: a scheme, or ``file+`` and the format of a file."""
         return self._name
 
+    def option(self, name: str) -> str | None:
+        """Return the text of an option; None if it has another form, or is not there."""
+        found = self._options.get(name, self._texts.get(name))
+        return found if isinstance(found, str) else None
+
     def replaced(self, replacement: Replacement) -> Connection:
         """Return the connection that a configuration asks for in place of this one.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from malflow.connectors.by_name import connect
@@ -10,9 +11,9 @@ from malflow.diagnostics import written_at
 from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
-from malflow.sql.bind.relations import Relation, Scan, within
+from malflow.sql.bind.relations import Relation, Scan, scans, within
 from malflow.sql.bind.scope import meant
-from malflow.sql.bind.sources import Environment, collected
+from malflow.sql.bind.sources import Environment, collected, path_name
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
 from malflow.sql.explain import Root, aligned, explained
@@ -22,7 +23,7 @@ from malflow.sql.inserts import inserted
 from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Name, quoted_name
-from malflow.sql.tables import Connect, Table, created, of_stream
+from malflow.sql.tables import Connect, Prompt, Table, created, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError, tokens
 from malflow.sql.typed import Value
 
@@ -37,6 +38,7 @@ class Catalog:
         name: the beginning of the names of its operators.
         at_end: calls a function when the rest of the dataflow is complete.
         connect: returns the source or sink of a table; by default by its URL.
+        prompt: what is known at a prompt; None in flows.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class Catalog:
         name: str,
         at_end: Callable[[Callable[[], None]], object],
         connect: Connect | None = None,
+        prompt: Prompt | None = None,
     ) -> None:
+        self._prompt = prompt
         self._connect = connect or _by_url
         self._provider = provider
         self._at_end = at_end
@@ -85,15 +89,43 @@ class Catalog:
             SqlError: with all faults that were found.
         """
         statements, faults = read_statements(text)
-        for name in _targets(statements):
-            self._sinks[name] = self._sinks.get(name) or self.names(name).own("sink")
         try:
-            collected(lambda it: self._run(it, text, tell), statements)
+            self.do(statements, text, tell)
         except SqlError as error:
             faults += error.faults
         if faults:
             raise SqlError(faults)
         return [name for name, it in self._tables.items() if it.is_written and it.inserted]
+
+    def do(
+        self,
+        statements: Sequence[tree.Statement],
+        text: Source,
+        tell: Callable[[str], object],
+        show: Callable[[tree.Query], object] | None = None,
+    ) -> None:
+        """Run statements of a text.
+
+        Args:
+            statements: the statements.
+            text: the text.
+            tell: gets the answer of each EXPLAIN, DESCRIBE and SHOW.
+            show: gets each query; None to refuse them.
+
+        Raises:
+            SqlError: with all faults that were found.
+        """
+        for name in _targets(statements):
+            self._sinks[name] = self._sinks.get(name) or self.names(name).own("sink")
+
+        def run(statement: tree.Statement) -> None:
+            with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
+                if show is not None and isinstance(statement, tree.Query):
+                    show(statement)
+                else:
+                    self._run(statement, text, tell)
+
+        collected(run, statements)
 
     def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[Relation, Rows]:
         """Return a query, and its streams.
@@ -113,6 +145,33 @@ class Catalog:
         self._queries.add(name)
         return relation, self._builder.rows_of(relation, text)
 
+    def relation(self, query: tree.Query, text: Source) -> Relation:
+        """Return a query that is read already as a relation.
+
+        Raises:
+            SqlError: with all faults that were found.
+        """
+        return self._binder(text, self._names).whole(query)
+
+    def rows(self, relation: Relation, text: Source) -> Rows:
+        """Return the streams of a relation."""
+        return self._builder.rows_of(relation, text)
+
+    def ends(self, relation: Relation) -> bool:
+        """Whether the rows of a relation end."""
+        return all(it.table not in self._tables or self._tables[it.table].ends for it in scans(relation))
+
+    def _at_path(self, path: str) -> Relation:
+        """Return the rows of a path or URL in quotes; the prompt knows its columns."""
+        names = self.names(path_name(path))
+        if path not in self._tables and self._prompt is not None:
+            text = Source(self._prompt.created(path), path_name(path))
+            (statement,) = parse(text)
+            if not isinstance(statement, tree.CreateTable):
+                raise TypeError("a path is a table")
+            self._tables[path] = created(statement, text, self._provider, names, self._connect, self._prompt)
+        return Scan(self._tables[path].fields, str(names), path)
+
     def explained(self, roots: Iterable[Root], text: Source) -> str:
         """Return the trees of relations as EXPLAIN prints them."""
         return explained([*roots], text, self._tables.__getitem__)
@@ -130,7 +189,10 @@ class Catalog:
         """
         table = self._reading if reads else self._relation
         known = [*self._tables, *self._views]
-        return QueryBinder(Environment(text, table, lambda: known, parameters or {}, self._functions), names)
+        environment = Environment(text, table, lambda: known, parameters or {}, self._functions)
+        if self._prompt is not None:
+            environment = replace(environment, path=self._at_path, ends=self.ends)
+        return QueryBinder(environment, names)
 
     def _reading(self, name: str) -> Relation | None:
         self._used.add(name)
@@ -143,20 +205,19 @@ class Catalog:
         return self._views.get(name) if table is None else Scan(table.fields, str(self.names(name)), name)
 
     def _run(self, statement: tree.Statement, text: Source, tell: Callable[[str], object]) -> None:
-        with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
-            match statement:
-                case tree.CreateTable() | tree.CreateView() | tree.CreateFunction():
-                    self._create(statement, text)
-                case tree.Insert():
-                    self._insert(statement, text)
-                case tree.StatementSet():
-                    collected(lambda it: self._insert(it, text), statement.inserts)
-                case tree.Explain():
-                    tell(self._explain(statement.statement, text))
-                case tree.Command():
-                    self._command(statement, text, tell)
-                case _:
-                    raise _fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)
+        match statement:
+            case tree.CreateTable() | tree.CreateView() | tree.CreateFunction():
+                self._create(statement, text)
+            case tree.Insert():
+                self._insert(statement, text)
+            case tree.StatementSet():
+                collected(lambda it: self._insert(it, text), statement.inserts)
+            case tree.Explain():
+                tell(self._explain(statement.statement, text))
+            case tree.Command():
+                self._command(statement, text, tell)
+            case _:
+                raise _fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)
 
     def _create(self, statement: tree.CreateTable | tree.CreateView | tree.CreateFunction, text: Source) -> None:
         name, names = statement.name.text, self.names(statement.name.text)
@@ -165,7 +226,7 @@ class Catalog:
             if not statement.if_not_exists:
                 raise _fault(f"{name!r} exists already", statement.name.span, text)
         elif isinstance(statement, tree.CreateTable):
-            self._tables[name] = created(statement, text, self._provider, names, self._connect)
+            self._tables[name] = created(statement, text, self._provider, names, self._connect, self._prompt)
         elif isinstance(statement, tree.CreateFunction):
             self._functions[name] = imported(statement, text)
         else:
@@ -178,6 +239,7 @@ class Catalog:
     def _insert(self, statement: tree.Insert, text: Source) -> None:
         table, rows = self._bound(statement, text, self._names)
         is_first, name = not table.inserted, statement.table.text
+        table.ends = table.ends and (table.is_written or self.ends(rows))
         if wrong := table.insert(rows, lambda it: self._builder.rows_of(it, text)):
             raise _fault(f"{name!r} {wrong}", statement.table.span, text)
         self._used.add(name)

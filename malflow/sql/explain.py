@@ -116,13 +116,7 @@ class _Tree:
             case Expanded():
                 return f"each element of {_written(relation.operand, text)}", _STATELESS, (relation.input,)
             case Group():
-                keys = (
-                    relation.input.items[2 * relation.is_carried : relation.keys]
-                    if isinstance(relation.input, Calc)
-                    else ()
-                )
-                what = f"{_window(relation.spec, relation.fields[0].type.size)}{_by(keys, text)}"
-                return what, self._of_windows(relation.input, "aggregates"), (relation.input,)
+                return self._grouped(relation, text)
             case Top():
                 keys = relation.input.items[2 : relation.keys] if isinstance(relation.input, Calc) else ()
                 what = f"first {plural(relation.count, 'row')} of each window{_by(keys, text)}"
@@ -130,6 +124,13 @@ class _Tree:
             case Joined():
                 return self._joined(relation, text)
         raise TypeError(f"{type(relation).__name__} is not a relation that can be explained")
+
+    def _grouped(self, relation: Group, text: Source) -> tuple[str, str, tuple[Relation, ...]]:
+        keys = relation.input.items[2 * relation.is_carried : relation.keys] if isinstance(relation.input, Calc) else ()
+        if relation.spec.kind == "END":
+            return f"groups{_by(keys, text)}", "state: a row a group, until the input ends", (relation.input,)
+        what = f"{_window(relation.spec, relation.fields[0].type.size)}{_by(keys, text)}"
+        return what, self._of_windows(relation.input, "aggregates"), (relation.input,)
 
     def _of_windows(self, relation: Relation, kept: str) -> str:
         late = "; late rows: taken while their window is open" if self.has_late(relation) else ""

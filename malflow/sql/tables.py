@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from typing import Any, Protocol
 
 from malflow.connectors.address import Address
+from malflow.connectors.by_name import Replacement
+from malflow.connectors.option_texts import read_text
 from malflow.diagnostics import written_at
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
@@ -23,10 +26,21 @@ from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Strict, Typed, Value
-from malflow.sql.types import TIMES
+from malflow.sql.types import INTEGERS, TEXTS, TIMES, SqlType
 from malflow.words import did_you_mean
 
-__all__ = ["Connect", "Table", "created", "of_stream"]
+__all__ = ["Connect", "Prompt", "Table", "created", "csv_options", "expanded", "of_stream"]
+
+
+class Prompt(Protocol):
+    """What is known at a prompt only."""
+
+    def created(self, path: str) -> str:
+        """Return the CREATE TABLE of a path or URL in quotes."""
+
+    def ends(self, url: str, options: Mapping[str, str]) -> bool:
+        """Whether the rows of a URL end."""
+
 
 Connect = Callable[[str, str, dict[str, str]], Any]
 """Returns the source or sink of a table by its name, its URL and its options."""
@@ -43,12 +57,13 @@ class Table:
         place: where its rows come from, for EXPLAIN.
         step: the kind of the operator that queries read.
         time: the rule of its watermark; empty if it has no time.
+        ends: whether its rows end.
 
     Attributes:
         fields: its columns.
         inserted: the rows that INSERTs have added.
         is_named: whether a query or view names it, and so may rely on its time attribute.
-        place, time: as above.
+        place, time, ends: as above.
         step: the name of the operator that queries read.
     """
 
@@ -62,11 +77,13 @@ class Table:
         place: str = "the rows of INSERTs",
         step: str = "",
         time: str = "",
+        ends: bool = True,
     ) -> None:
         self.fields = fields
         self.place = place
         self.step = f"{names}.{step}" if step else ""
         self.time = time
+        self.ends = ends
         self.inserted: list[Rows] = []
         self.is_named = False
         self._names = names
@@ -174,7 +191,9 @@ def _units_of(digits: int) -> Callable[[Any], Any]:
     return units
 
 
-def created(statement: tree.CreateTable, text: Source, provider: Any, names: Names, connect: Connect) -> Table:
+def created(
+    statement: tree.CreateTable, text: Source, provider: Any, names: Names, connect: Connect, prompt: Prompt | None
+) -> Table:
     """Return the table that a statement creates.
 
     Raises:
@@ -190,7 +209,7 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
     bound = None if mark is None else _watermark(mark, fields, text)
     if mark is not None:
         fields = tuple(replace(it, is_time=it.name == mark.column.text) for it in fields)
-    options = {key: _expanded(value, node.span, text) for key, value, node in statement.options}
+    options = {key: expanded(value, node.span, text) for key, value, node in statement.options}
     url = options.pop("url", None)
     if url is None:
         if options or mark or items:
@@ -202,8 +221,9 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
     name = statement.name.text
 
     def build() -> Rows:
-        stream = provider.new_stream().source(names.own("source"), connect(name, url, options))
-        rows = stream.map(names.give("row"), door(physical))
+        connection, as_json = _typed(connect(name, url, options), physical)
+        stream = provider.new_stream().source(names.own("source"), connection)
+        rows = stream.map(names.give("row"), door(physical, as_json=as_json, may_lack=prompt is not None))
         if items is not None:
             rows = rows.filter_map_many(names.give("computed"), chain(None, items, len(physical), text))
         if place is None:
@@ -223,7 +243,31 @@ def created(statement: tree.CreateTable, text: Source, provider: Any, names: Nam
         place=str(Address.parse(url)),
         step="watermark" if mark else "calc" if items else "row",
         time=str(mark.rule) if mark else "",
+        ends=prompt is not None and prompt.ends(url, options),
     )
+
+
+def _typed(connection: Any, fields: Sequence[Field]) -> tuple[Any, bool]:
+    """Return a connection with the types of the columns if it reads texts, and whether it reads JSON."""
+    connector = getattr(connection, "connector", "")
+    if connector != "file+csv":
+        return connection, connector in _OF_JSON
+    return connection.replaced(Replacement(None, csv_options(fields, connection.option("header")), "")), False
+
+
+def csv_options(fields: Sequence[Field], header: str | None) -> dict[str, Any]:
+    """Return the options by which a file of CSV has values of the types of columns."""
+    kinds = {it.name: _of_text(it.type) for it in fields}
+    return {"types": kinds, "fields": [*kinds]} if read_text(header or "yes", bool) is False else {"types": kinds}
+
+
+def _of_text(kind: SqlType) -> Any:
+    """Return the class of the values of a type that is written as text; times stay texts, as the door reads these."""
+    found: Any = _CLASSES.get(kind.kind, str)
+    return found | None if kind.nullable and kind.kind not in TEXTS else found
+
+
+_CLASSES = {**dict.fromkeys(INTEGERS, int), "FLOAT": float, "DOUBLE": float, "DECIMAL": Decimal, "BOOLEAN": bool}
 
 
 def _time_at(place: int) -> Callable[[Any], Any]:
@@ -281,7 +325,7 @@ def _watermark(mark: tree.Watermark, fields: tuple[Field, ...], text: Source) ->
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 
-def _expanded(value: str, span: Span, text: Source) -> str:
+def expanded(value: str, span: Span, text: Source) -> str:
     """Return a value with `${NAME}` and `${NAME:-default}` replaced from the environment, once."""
 
     def found(match: re.Match[str]) -> str:

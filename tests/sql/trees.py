@@ -115,7 +115,7 @@ WINDOWED = st.builds(
         arguments=(("", queries.TableArgument(table)), ("", queries.Descriptor((column,))), ("SIZE", size)),
     ),
     st.builds(tree.Name, text=st.sampled_from(["TUMBLE", "HOP"])),
-    st.builds(queries.NamedTable, name=NAMES),
+    st.builds(queries.NamedTable, name=NAMES, is_path=st.booleans()),
     NAMES,
     FEW,
 )

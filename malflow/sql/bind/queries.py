@@ -17,7 +17,7 @@ from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Operation, Reference, Star
 from malflow.sql.text import Span
 from malflow.sql.typed import Aggregated, Column, Comparison, Picked, RowNumber, Typed, Value, all_within, replaced
-from malflow.sql.types import INT, NULL, common_type
+from malflow.sql.types import INT, NULL, common_type, timestamp
 from malflow.words import did_you_mean
 
 __all__ = ["QueryBinder"]
@@ -330,10 +330,10 @@ class QueryBinder(SourceBinder):
                 it.index: ends[mark[0]] for it in keys if isinstance(it, Column) and (mark := self._mark(it, relation))
             }
         if not marks:
-            cure = "group the rows of a window: FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...))"
             what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
-            raise self._fault(f"{what} without a window is not supported; {cure}", self._grouping(query))
-        if not {0, 1} <= {*marks.values()}:
+            self._check_end(relation, f"{what} without a window", self._grouping(query))
+            self.refuse_open(relation, query.span)
+        elif not {0, 1} <= {*marks.values()}:
             what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
             raise self._fault(f"{what} of a window needs window_start and window_end", self._grouping(query))
         return self._windows(relation, where, keys, marks, (*parts, absent))
@@ -343,6 +343,20 @@ class QueryBinder(SourceBinder):
         """Return the place of GROUP BY; that of the columns where there is none."""
         parts: Sequence[Node] = query.group or query.items
         return Span(parts[0].span.start, parts[-1].span.end)
+
+    def _check_end(self, relation: Relation, what: str, span: Span) -> None:
+        """Check that the rows of a relation end, and that this is known.
+
+        Raises:
+            SqlError: if they don't.
+        """
+        ends = self._environment.ends
+        if ends is None:
+            cure = "group the rows of a window: FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...))"
+            raise self._fault(f"{what} is not supported; {cure}", span)
+        if not ends(relation):
+            cure = "add ?stop=latest to a topic, or use the rows of a window"
+            raise self._fault(f"{what} needs an input that ends; {cure}", span)
 
     def _windows(
         self, relation: Relation, where: Typed | None, keys: Sequence[Typed], marks: dict[int, int], parts: Any
@@ -354,7 +368,7 @@ class QueryBinder(SourceBinder):
         names, items, having, absent = parts
         own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index in marks)]
         aggregates = [*dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node))]
-        if isinstance(relation, Windowed):
+        if isinstance(relation, Windowed) and marks:
             used = _windows_in(relation, [where, *own, *aggregates])
             if used and relation.spec.kind == "SESSION":
                 raise self._fault(f"the {used.name} of a session is known when it closes; use HAVING", used.span)
@@ -362,7 +376,7 @@ class QueryBinder(SourceBinder):
             marks_of_rows = marks if used else {}
         else:
             marks_of_rows = marks
-        group = self._group(relation, where, own, aggregates, marks_of_rows)
+        group = self._group(relation, where, own, aggregates, marks_of_rows, at_end=not marks)
         place = {**{it: 3 + at for at, it in enumerate(own)}}
         place |= {it: 3 + len(own) + at for at, it in enumerate(aggregates)}
         scope = Scope(group.fields, self._environment.source)
@@ -400,10 +414,13 @@ class QueryBinder(SourceBinder):
         keys: Sequence[Typed],
         aggregates: Sequence[Aggregated],
         marks: dict[int, int],
+        *,
+        at_end: bool,
     ) -> Group:
         """Return the aggregates of each window and group.
 
-        `marks` are the places of the columns of the window, if the rows have them already.
+        `marks` are the places of the columns of the window, if the rows have them already. There are no windows if the
+        rows are grouped at the end of the input.
         """
         operands: list[Typed] = []
         placed: list[Aggregated] = []
@@ -416,8 +433,11 @@ class QueryBinder(SourceBinder):
                     operands.append(operand)
             columns = (Column(one.type, it.span, operands.index(one), "") for one in taken)
             placed.append(replace(it, operands=tuple(columns), where=None))
-        if isinstance(relation, Windowed) and not marks:
-            source, spec, bounds = relation.input, relation.spec, []
+        bounds: list[Column] = []
+        if at_end:
+            source, spec, kind = relation, WindowSpec("END", 1), timestamp(3)
+        elif isinstance(relation, Windowed) and not marks:
+            source, spec = relation.input, relation.spec
             kind = relation.fields[relation.time].type
         else:
             scope = self._scope(relation)
@@ -433,7 +453,7 @@ class QueryBinder(SourceBinder):
         made = window_fields(kind.as_nullable(False), WindowSpec("TUMBLE", 1), is_time=True)
         made += [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
         made += [Field(f"result{at}", it.type) for at, it in enumerate(placed)]
-        name = self._names.give("window")
+        name = self._names.give("group" if at_end else "window")
         calc = Calc(fields, self._names.give("input", name), source, where, items)
         return Group(tuple(made), name, calc, shift, tuple(placed), spec, bool(bounds))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from malflow.sql.bind.scope import Field, WindowSpec
@@ -21,6 +22,7 @@ __all__ = [
     "Union",
     "Windowed",
     "Within",
+    "scans",
     "within",
 ]
 
@@ -204,3 +206,26 @@ def within(relation: Relation, source: Source) -> Relation:
     if isinstance(relation, Numbered):
         return replace(relation, input=within(relation.input, source))
     return Within(relation.fields, relation.name, relation, source)
+
+
+def scans(relation: Relation) -> Iterator[Scan]:
+    """Yield the tables of the catalogue that a relation reads."""
+    match relation:
+        case Scan():
+            yield relation
+        case Joined(left=left, right=right):
+            yield from scans(left)
+            yield from scans(right)
+        case Union(inputs=inputs):
+            for it in inputs:
+                yield from scans(it)
+        case (
+            Calc(input=of)
+            | Windowed(input=of)
+            | Group(input=of)
+            | Expanded(input=of)
+            | Numbered(input=of)
+            | Top(input=of)
+            | Within(input=of)
+        ):
+            yield from scans(of)

@@ -19,7 +19,7 @@ class WindowSpec:
     """How rows are cut into windows; spans are in units of the time attribute.
 
     Attributes:
-        kind: TUMBLE, HOP, CUMULATE or SESSION.
+        kind: TUMBLE, HOP, CUMULATE or SESSION; END for one window that closes at the end of the input.
         size: the span of a window, or the gap of sessions.
         step: the span between the starts of two windows, or how much a window grows.
         offset: the start of a window, from 1970.

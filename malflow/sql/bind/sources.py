@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from malflow.errors import MalflowError
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
@@ -14,13 +16,13 @@ from malflow.sql.bind.relations import Calc, Expanded, Joined, Numbered, Relatio
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Expression, Literal, Name
+from malflow.sql.syntax.expressions import Expression, Literal, Name, quoted_name
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Typed, Value
 from malflow.sql.types import INT, SqlType
 from malflow.words import did_you_mean, plural
 
-__all__ = ["Environment", "SourceBinder", "collected"]
+__all__ = ["Environment", "SourceBinder", "collected", "path_name"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Environment:
         parameters: the values of parameters.
         functions: the functions of the user.
         views: the common tables that are in sight.
+        path: returns the relation of a path or URL in quotes; None where tables have their columns in CREATE TABLE.
+        ends: whether the rows of a relation end; None where that is not asked.
     """
 
     source: Source
@@ -42,6 +46,8 @@ class Environment:
     parameters: Mapping[str, Value] = field(default_factory=dict)
     functions: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, Relation] = field(default_factory=dict)
+    path: Callable[[str], Relation] | None = None
+    ends: Callable[[Relation], bool] | None = None
 
 
 class SourceBinder:
@@ -122,7 +128,7 @@ class SourceBinder:
         if isinstance(ref, tree.Join):
             return self._join(ref)
         found = self._table(ref)
-        name = ref.alias.text if ref.alias else ref.name.text if isinstance(ref, tree.NamedTable) else ""
+        name = ref.alias.text if ref.alias else _name_of(ref) if isinstance(ref, tree.NamedTable) else ""
         found = self.renamed(found, ref.columns, ref.span)
         return replace(found, fields=tuple(replace(it, table=name) for it in found.fields))
 
@@ -142,11 +148,28 @@ class SourceBinder:
             raise self._fault("FOR SYSTEM_TIME AS OF is not supported; use join_table in Python", ref.span)
         given, name = self._environment, ref.name.text
         self.refuse_hints(ref.hints)
+        if ref.is_path:
+            return self._at_path(ref)
         found = given.views.get(name) or given.table(name)
         if found is None:
             hint = meant(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")
             raise self._fault(f"no table {name!r}{hint}", ref.name.span)
         return found
+
+    def _at_path(self, ref: tree.NamedTable) -> Relation:
+        """Return the rows of a path or URL in quotes."""
+        path = self._environment.path
+        if path is None:
+            table = quoted_name(_name_of(ref))
+            written = f"CREATE TABLE {table} (...) WITH ('url' = {ref.name.text!r}) and FROM {table}"
+            cure = "malflow sql --ddl prints the columns"
+            raise self._fault(f"a path is a table at the prompt only; write {written}; {cure}", ref.name.span)
+        try:
+            return path(ref.name.text)
+        except SqlError as error:
+            raise self._fault(error.faults[0].message, ref.name.span) from None
+        except MalflowError as error:
+            raise self._fault(str(error), ref.name.span) from None
 
     def window(self, ref: tree.WindowCall) -> Windowed:
         """Return the rows of a window function, with their windows."""
@@ -262,6 +285,21 @@ class SourceBinder:
         table = right.alias.text if right.alias else ""
         fields = (*left.fields, *(replace(it, table=table) for it in found.fields))
         return replace(found, fields=fields)
+
+
+def _name_of(ref: tree.NamedTable) -> str:
+    """Return the name of a table; of a path that of the file without its endings."""
+    return path_name(ref.name.text) if ref.is_path else ref.name.text
+
+
+def path_name(path: str) -> str:
+    """Return the name of the table of a path or URL: that of the file or topic, without endings and options.
+
+    >>> path_name("data/bids.jsonl.gz"), path_name("kafka://broker/bids?format=json"), path_name("-")
+    ('bids', 'bids', 'input')
+    """
+    last = re.split("[?*]", path, maxsplit=1)[0].rstrip("/").rpartition("/")[2].partition(".")[0]
+    return re.sub(r"\W", "_", last).strip("_") or "input"
 
 
 def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Field]:

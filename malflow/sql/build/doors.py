@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
@@ -27,8 +28,13 @@ from malflow.words import short_repr
 __all__ = ["door", "exit_of", "fitted", "outer_value"]
 
 
-def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
+def door(fields: Sequence[Field], *, as_json: bool = False, may_lack: bool = False) -> Callable[[Any], tuple[Any, ...]]:
     """Return the function that makes a row of a mapping, tuple or object, and checks each column.
+
+    Args:
+        fields: the columns.
+        as_json: whether a text is any value of JSON, as in Flink. Other values than texts are written as JSON.
+        may_lack: whether an item that a mapping lacks is NULL.
 
     Raises, when called:
         ValueError: if a value is missing, does not fit its type, or is NULL in a column without it.
@@ -36,7 +42,7 @@ def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
     names = [it.name for it in fields]
     kinds = [it.type for it in fields]
     whats = [f"column {it.name!r}" for it in fields]
-    checked = ", ".join(_checked(f"v{at}", it.type, at) for at, it in enumerate(fields))
+    checked = ", ".join(_checked(f"v{at}", it.type, at, as_json=as_json) for at, it in enumerate(fields))
     values = "".join(f"v{at}, " for at in range(len(fields)))
     lines = [
         "def row(value):",
@@ -45,22 +51,34 @@ def door(fields: Sequence[Field]) -> Callable[[Any], tuple[Any, ...]]:
         f"    return ({checked},)",
     ]
     return defined(  # type: ignore[no-any-return]  # a generated function
-        "row", "\n".join(lines), names=names, kinds=kinds, whats=whats, read=_read, fit=fitted
+        "row",
+        "\n".join(lines),
+        names=names,
+        kinds=kinds,
+        whats=whats,
+        read=_found if may_lack else _read,
+        fit=fitted,
+        text=_json_text,
     )
 
 
-def _checked(variable: str, kind: SqlType, at: int) -> str:
+def _checked(variable: str, kind: SqlType, at: int, *, as_json: bool) -> str:
     """Return the source of a checked value: of the usual class as it is, of another by a call."""
     plain = {"BIGINT": "int", "DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes"}.get(kind.kind)
     if kind.kind == "VARCHAR" and kind.size == LONGEST:
         plain = "str"
-    call = f"fit({variable}, kinds[{at}], whats[{at}])"
+    given = f"text({variable})" if as_json and kind.kind in TEXTS else variable
+    call = f"fit({given}, kinds[{at}], whats[{at}])"
     if plain is None:
         return call
     test = f"{variable}.__class__ is {plain}"
     if plain == "int":
         test = f"{test} and -9223372036854775808 <= {variable} <= 9223372036854775807"
     return f"({variable} if {test} else {call})"
+
+
+def _json_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _read(value: Any, names: Sequence[str]) -> list[Any]:
@@ -74,6 +92,11 @@ def _read(value: Any, names: Sequence[str]) -> list[Any]:
     except (KeyError, AttributeError) as error:
         missing = error.args[0] if isinstance(error, KeyError) else error.name
         raise ValueError(f"column {missing!r} is missing in {short_repr(value)}") from None
+
+
+def _found(value: Any, names: Sequence[str]) -> list[Any]:
+    """Return the columns of a value; NULL for items that a mapping lacks."""
+    return [*map(value.get, names)] if isinstance(value, Mapping) else _read(value, names)
 
 
 def fitted(value: Any, kind: SqlType, what: str) -> Any:
@@ -184,9 +207,11 @@ def _array(value: Any, kind: SqlType) -> tuple[Any, ...]:
 
 
 def _map(value: Any, kind: SqlType) -> dict[Any, Any]:
-    if not isinstance(value, Mapping):
+    is_pairs = isinstance(value, list) and all(type(it) is tuple and len(it) == 2 for it in value)  # noqa: PLR2004 - Arrow's
+    if not is_pairs and not isinstance(value, Mapping):
         _refuse(value, kind)
-    return {_fit(key, kind.items[0]): _fit(it, kind.items[1]) for key, it in value.items()}
+    pairs = value if is_pairs else value.items()
+    return {_fit(key, kind.items[0]): _fit(it, kind.items[1]) for key, it in pairs}
 
 
 def _row(value: Any, kind: SqlType) -> tuple[Any, ...]:

@@ -148,7 +148,12 @@ class StreamBuilder:
 
     def _aggregated(self, relation: Group | Top, aggregator: Any) -> Any:
         """Return the results of the windows and keys of a relation."""
-        source = self._keyed(self.rows(relation.input), relation.name, _key_of(relation.keys))
+        source = self.rows(relation.input)
+        if relation.spec.kind == "END":
+            every = source.on_time if source.late is None else source.on_time.union(source.late)
+            timed = every.assign_timestamps(f"{relation.name}.time", _once)
+            source = Rows(timed.generate_epochs(f"{relation.name}.end", _no_epoch, per_part=False).on_time)
+        source = self._keyed(source, relation.name, _key_of(relation.keys))
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator)
@@ -210,13 +215,18 @@ class StreamBuilder:
 
 def _windows(spec: WindowSpec) -> Windows:
     match spec.kind:
-        case "TUMBLE":
+        case "TUMBLE" | "END":
             return tumbling(spec.size, offset=spec.offset)
         case "HOP":
             return sliding(spec.size, spec.step, offset=spec.offset)
         case "CUMULATE":
             return cumulating(spec.size, spec.step, offset=spec.offset)
     return session(spec.size, touch=True)
+
+
+def _once(_message: Any) -> int:
+    """Return the time of all rows that are grouped at the end of the input."""
+    return 0
 
 
 def _overlap(spec: WindowSpec) -> bool:

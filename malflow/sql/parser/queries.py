@@ -230,14 +230,14 @@ class QueryReader(ExpressionReader):
 
     def named_table(self) -> tree.NamedTable:
         """Read the name of a table, or a path or URL in quotes, with hints."""
-        token = self.token
-        name = Name(self.skip().text, span=token.span) if token.kind == "text" else self.table_name()
+        token, is_path = self.token, self.token.kind == "text"
+        name = Name(self.skip().text, span=token.span) if is_path else self.table_name()
         hints = self.hints()
         as_of = None
         if self.take("FOR"):
             self.need("SYSTEM_TIME", "AS", "OF")
             as_of = self.expression()
-        return tree.NamedTable(name, hints, as_of, span=self.since(token))
+        return tree.NamedTable(name, hints, as_of, is_path, span=self.since(token))
 
     def _in_brackets(self) -> TableRef:
         self.need("(")

@@ -143,15 +143,17 @@ class TableRef(Node):
 
 @dataclass(frozen=True, slots=True)
 class NamedTable(TableRef):
-    """A table by its name; of a version at a time with FOR SYSTEM_TIME AS OF."""
+    """A table by its name, or by a path or URL in quotes; of a version at a time with FOR SYSTEM_TIME AS OF."""
 
     name: Name
     hints: tuple[Hint, ...] = ()
     as_of: Expression | None = None
+    is_path: bool = False
 
     def __str__(self) -> str:
         as_of = f" FOR SYSTEM_TIME AS OF {self.as_of}" if self.as_of else ""
-        return self.named(f"{self.name}{_hints(self.hints)}{as_of}")
+        name = quoted_text(self.name.text) if self.is_path else self.name
+        return self.named(f"{name}{_hints(self.hints)}{as_of}")
 
 
 @dataclass(frozen=True, slots=True)
