@@ -58,7 +58,7 @@ def _template(given: SqlType, wanted: SqlType) -> str | None:
     if kind in TIMES or kind in {"DATE", "TIME"}:
         return _to_time(given, wanted)
     if kind in {"BINARY", "VARBINARY"}:
-        return "{0}.encode()" if given.kind in TEXTS else "{0}" if given.kind in {"BINARY", "VARBINARY"} else None
+        return _to_bytes(given, wanted)
     if kind == given.kind and kind in {"DAYS", "MONTHS"}:
         return "{0}"
     return None
@@ -87,6 +87,16 @@ def _to_text(given: SqlType, wanted: SqlType) -> str | None:
         return f"{text}[:{wanted.size}].ljust({wanted.size})"
     is_cut = given.kind not in TEXTS or given.size > wanted.size
     return f"{text}[:{wanted.size}]" if is_cut and wanted.size < LONGEST else text
+
+
+def _to_bytes(given: SqlType, wanted: SqlType) -> str | None:
+    if given.kind not in {*TEXTS, "BINARY", "VARBINARY"}:
+        return None
+    found = "{0}.encode()" if given.kind in TEXTS else "{0}"
+    if wanted.kind == "BINARY":
+        return f"{found}[:{wanted.size}].ljust({wanted.size}, b'\\0')"
+    is_cut = given.kind in TEXTS or given.size > wanted.size
+    return f"{found}[:{wanted.size}]" if is_cut and wanted.size < LONGEST else found
 
 
 def _to_integer(given: SqlType, bits: int) -> str | None:

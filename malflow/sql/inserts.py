@@ -85,7 +85,8 @@ def _span(statement: tree.Insert, place: int) -> Span:
 
 def _as(node: Typed, wanted: Field) -> Typed:
     kind = wanted.type
-    is_shorter = kind.kind in TEXTS and node.type.kind in TEXTS and node.type.size > kind.size
+    both = {kind.kind, node.type.kind}
+    is_shorter = (both <= TEXTS or both <= {"BINARY", "VARBINARY"}) and node.type.size > kind.size
     found = node if is_shorter else cast(node, kind) or node
     if is_shorter or (node.type.nullable and not kind.nullable):
         return Called(kind, NOWHERE, Fit(kind, wanted.name), (found,))
@@ -105,6 +106,6 @@ class Fit:
         Raises:
             ValueError: if it is NULL, or longer than the column.
         """
-        if value is not None and self._kind.kind not in TEXTS:
+        if value is not None and self._kind.kind not in {*TEXTS, "BINARY", "VARBINARY"}:
             return value
         return fitted(value, self._kind, f"column {self._name!r}")

@@ -11,6 +11,7 @@ _NUMBERS = "sql/functions/numbers.py"
 _TIMES = "sql/functions/times.py"
 _PATTERNS = "sql/functions/patterns.py"
 _ORACLE = "tests/oracles/test_sql.py::test_an_answer_is_that_of_flink_or_differs_on_purpose"
+_TIME = "tests/oracles/test_sql_time.py::test_an_answer_is_that_of_flink"
 _DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
 _SHORT = "        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:\n"
 
@@ -108,5 +109,21 @@ SQL_BUGS = [
         "        return self._qualified(query, query.qualify) if query.qualify and query.items[-1].alias else "
         "self._selected(query)",
         ("tests/sql/test_slt.py::test_a_file_gives_its_results",),
+    ),
+    Bug(
+        "the times of two rows are not compared where windows are joined",
+        "rows of one window are near enough",
+        "sql/bind/joins.py",
+        "            self.rest += self.times",
+        "            self.rest += self.times[1:]",
+        (_TIME,),
+    ),
+    Bug(
+        "the end of a window is the time of its results",
+        "they come when the window ends",
+        "sql/bind/joins.py",
+        "        return 1 if fields[node.index].window == _END else None",
+        "        return 0 if fields[node.index].window == _END else None",
+        ("tests/sql/test_tables.py::test_rows_are_joined_with_the_window_that_ends_at_their_time",),
     ),
 ]

@@ -208,14 +208,15 @@ def test_inserts_into_a_table_are_written_by_one_sink(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("CAST(NULL AS INT), 'a'", "column 'x': NULL in a column of INT NOT NULL"),
-        ("1, 'abcd'", "column 'y': 'abcd' is longer than VARCHAR"),
-        ("b, 'a'", "3000000000 does not fit into INT"),
+        ("CAST(NULL AS INT), 'a', x'01'", "column 'x': NULL in a column of INT NOT NULL"),
+        ("1, 'abcd', x'01'", "column 'y': 'abcd' is longer than VARCHAR"),
+        ("b, 'a', x'01'", "3000000000 does not fit into INT"),
+        ("1, 'a', x'010203'", r"column 'z': .* is not of type VARBINARY\(2\)"),
     ],
 )
 def test_an_inserted_row_that_does_not_fit_ends_the_run(value: str, words: str, tmp_path: Path) -> None:
     text = f"""
-        CREATE TABLE a (x INT NOT NULL, y VARCHAR(3)) WITH ('url' = '{tmp_path / "a.jsonl"}');
+        CREATE TABLE a (x INT NOT NULL, y VARCHAR(3), z VARBINARY(2)) WITH ('url' = '{tmp_path / "a.jsonl"}');
         INSERT INTO a SELECT {value} FROM (VALUES (3000000000)) AS t(b);
     """
     with pytest.raises(OperatorError, match=words):
@@ -332,6 +333,20 @@ def test_rows_of_equal_times_are_joined() -> None:
     left = [(1, "2026-03-01 00:00:01"), (2, "2026-03-01 00:00:02")]
     right = [(1, "2026-03-01 00:00:02"), (2, "2026-03-01 00:00:02")]
     assert run_sql(text, {"l": left, "r": right}) == {"o": [{"x": 2, "y": 2}]}
+
+
+def test_rows_are_joined_with_the_window_that_ends_at_their_time() -> None:
+    text = """
+    CREATE TABLE l (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND) WITH ('url' = 'l.jsonl');
+    CREATE TABLE o (x INT, ts TIMESTAMP(3)) WITH ('url' = 'o.jsonl');
+    INSERT INTO o SELECT l.x, l.ts FROM l JOIN (
+      SELECT x, window_end FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '5' SECOND))
+      GROUP BY x, window_start, window_end
+    ) w ON l.x = w.x WHERE l.ts >= w.window_end AND l.ts < w.window_end + INTERVAL '2' SECOND
+    """
+    rows = [(1, f"2026-03-01 00:00:0{second}") for second in ("4", "4.999", "5", "6.999", "7")]
+    found = run_sql(text, {"l": rows})["o"]
+    assert [f"{it['ts']:%S.%f}" for it in found] == ["05.000000", "06.999000"]
 
 
 def test_a_parameter_that_the_text_lacks_is_refused() -> None:

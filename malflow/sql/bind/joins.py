@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from malflow.sql.bind.relations import Relation
-from malflow.sql.bind.scope import WindowSpec
+from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.casts import converted
 from malflow.sql.typed import Column, Comparison, Connected, Strict, Typed, Value, all_within, replaced
 from malflow.sql.types import common_type
@@ -110,7 +110,8 @@ def _taken(test: Comparison, parts: JoinParts, left: Relation, right: Relation, 
         one, other, op = other, one, _FLIPPED.get(op, op)
     elif sides != ("left", "right"):
         return False
-    moments = _moment(one), _moment(other)
+    fields = (*left.fields, *right.fields)
+    moments = _moment(one, fields), _moment(other, fields)
     if op == "==":
         other = shifted(other, -width)
         is_mark = _is_window(one, other, parts, left, right)
@@ -145,15 +146,22 @@ def _is_window(one: Typed, other: Typed, parts: JoinParts, left: Relation, right
     return True
 
 
-def _moment(node: Typed) -> int | None:
-    """Return how far an expression is from the time attribute of its row; None if it is not such a distance."""
+def _moment(node: Typed, fields: Sequence[Field]) -> int | None:
+    """Return how far an expression is after the time of its row; None if it is not at a constant distance."""
     if isinstance(node, Column):
-        return 0 if node.is_time else None
+        if node.is_time:
+            return 0
+        return 1 if fields[node.index].window == _END else None
     if isinstance(node, Strict) and node.template in {"({0} + {1})", "({0} - {1})"}:
         base, span = node.operands
-        if isinstance(base, Column) and base.is_time and isinstance(span, Value):
-            return int(span.value if "+" in node.template else -span.value)
+        start = _moment(base, fields) if isinstance(base, Column) else None
+        if start is not None and isinstance(span, Value):
+            return start + int(span.value if "+" in node.template else -span.value)
     return None
+
+
+_END = ("end", WindowSpec("TUMBLE", 1))
+"""The end of windows of one unit: one after the time of their rows. Results of GROUP BY are in such windows."""
 
 
 def _is_bound(op: str, left: int | None, right: int | None, parts: JoinParts) -> bool:

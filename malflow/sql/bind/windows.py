@@ -64,7 +64,7 @@ def without_old_windows(query: tree.Select) -> tree.Select:
     partition = tuple(it for it in others if isinstance(it, Expression)) if call.name.text.upper() == "SESSION" else ()
     time, *sizes = call.arguments
     names = time.names if isinstance(time, Reference) else ()
-    table = tree.TableArgument(replace(query.source, alias=None, columns=()), partition, span=query.source.span)
+    table = tree.TableArgument(query.source, partition, span=query.source.span)
     arguments: Any = (("", table), ("", tree.Descriptor(names[-1:], span=time.span)), *(("", it) for it in sizes))
     name = Name(call.name.text.upper(), span=call.span)
     alias = query.source.alias or (query.source.name if isinstance(query.source, tree.NamedTable) else None)

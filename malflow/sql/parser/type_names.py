@@ -22,8 +22,8 @@ _PLAIN = {
     "DATE": SqlType("DATE"),
 }
 
-_SIZED = {"CHAR": 1, "VARCHAR": 1, "BINARY": 1, "VARBINARY": 1}
-"""Types with a length, and the length that is meant without one."""
+_SIZED = {"CHAR": 1, "VARCHAR": LONGEST, "BINARY": 1, "VARBINARY": LONGEST}
+"""Types with a length, and the length that is meant without one, as in Flink."""
 
 _DIGITS = {"TIME": 0, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
 """Types with digits of a second, and how many are meant without a number, as in Flink."""
