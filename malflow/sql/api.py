@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints, is_typeddict
+from typing import Any, NamedTuple
 
-from malflow.checks import check_function, check_name
+from malflow.aggregators.contract import Aggregator
+from malflow.checks import check_name
 from malflow.errors import GraphError
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Relation
 from malflow.sql.build.doors import exit_of
-from malflow.sql.build.python_functions import type_of_hint
+from malflow.sql.build.python_aggregates import PythonAggregate
+from malflow.sql.build.python_functions import Function
+from malflow.sql.build.python_types import columns_of_class, type_of_hint
 from malflow.sql.build.streams import Rows
 from malflow.sql.catalog import Catalog
 from malflow.sql.functions.times import instant
@@ -26,7 +28,7 @@ from malflow.sql.tables import Connect
 from malflow.sql.text import NOWHERE, Source
 from malflow.sql.typed import Value
 from malflow.sql.types import DATE, DAYS, SqlType, timestamp
-from malflow.words import class_name, short_repr
+from malflow.words import short_repr
 
 __all__ = ["ColumnType", "Sql", "SqlRows", "read_source", "sql_flow"]
 
@@ -122,24 +124,54 @@ class Sql:
         """Make a function of Python one of SQL.
 
         Its annotations are the types. Where a parameter is not ``| None`` it is not called with NULL, and the result is
-        NULL.
+        NULL. A row that fails is processed again, so the function may be called twice for it. After a restart it must
+        return the same for the same row, or results change.
+
+        A generator is a table function, for ``LATERAL TABLE(f(x)) AS t(a, b)``. Its annotation is ``Iterator[int]``,
+        ``Iterator[tuple[int, str]]``, or an iterator of a dataclass, named tuple or typed dict with the columns. All of
+        its rows for one row of the input are in memory at once.
 
         Args:
             function: the function.
-            name: its name in SQL; by default its own.
+            name: its name in SQL; by default its own. SQL writes it in any case.
 
         Raises:
-            GraphError: if an annotation is missing, or has no type of SQL.
+            GraphError: if an annotation is missing, or has no type of SQL, or the name is taken.
         """
-        check_function("sql", "function", function)
-        self._catalog.add_function(name or function.__name__, function)
+        if not callable(function):
+            raise GraphError(f"sql.function needs a function; got {short_repr(function)}")
+        called = name or getattr(function, "__name__", None)
+        if called is None:
+            raise GraphError(f"{short_repr(function)} has no name; write name='dear', for example")
+        self._catalog.add_function(called, Function(called, function))
 
-    def run(self, text: str | Path, *, tell: Callable[[str], object] = print) -> list[str]:
+    def aggregator(
+        self, name: str, aggregator: Aggregator[Any, Any, Any], *, takes: Any = None, returns: Any = None
+    ) -> None:
+        """Make an aggregator of Python, such as ``agg.quantile(None, 0.99)``, an aggregate of SQL.
+
+        Rows with NULL in an argument are skipped. Without a row the result is NULL. FILTER works; DISTINCT does not.
+        The aggregator gets the argument as a value of Python, or a tuple if there are several.
+
+        Args:
+            name: its name in SQL, in any case.
+            aggregator: the aggregator, of `malflow.agg` or derived from `malflow.agg.Aggregator`.
+            takes: the type of its argument, as in SQL or as an annotation; several in a tuple. By default that of its
+                class, such as ``Aggregator[float, list[float], float]``, else one argument of any type.
+            returns: the type of its result, in the same way. Results are checked.
+
+        Raises:
+            GraphError: if it is not an aggregator, a type is missing or unknown, or the name is taken.
+        """
+        self._catalog.add_function(name, PythonAggregate(name, aggregator, takes=takes, returns=returns))
+
+    def run(self, text: str | Path, *, tell: Callable[[str], object] = print, python: bool = True) -> list[str]:
         """Run statements: CREATE TABLE, CREATE VIEW, INSERT INTO and the like.
 
         Args:
             text: the statements, or the path of a file.
             tell: gets the answer of each EXPLAIN, DESCRIBE and SHOW as text; by default it is printed.
+            python: whether CREATE FUNCTION may import modules of Python. Their code runs when they are imported.
 
         Returns:
             The names of the tables that INSERTs write to so far.
@@ -147,7 +179,7 @@ class Sql:
         Raises:
             SqlError: with all faults of all statements.
         """
-        return self._catalog.run(read_source(text), tell)
+        return self._catalog.run(read_source(text), tell, python=python)
 
     def query(self, name: str, text: str, **parameters: Any) -> SqlRows:
         """Return the rows of a query.
@@ -185,18 +217,10 @@ def read_source(text: str | Path) -> Source:
 
 def _schema_of(kind: Any) -> str:
     """Return the columns of a class as text."""
-    is_known = is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields")
-    if not isinstance(kind, type) or not is_known:
+    columns = columns_of_class(kind)
+    if columns is None:
         raise GraphError(f"a schema is text, a dataclass, a named tuple or a typed dict; got {short_repr(kind)}")
-    names = [it.name for it in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", None)
-    hints = get_type_hints(kind)
-    columns = (_column(kind, name, hints.get(name, Any)) for name in names or hints)
-    return ", ".join(columns)
-
-
-def _column(kind: type, name: str, hint: Any) -> str:
-    found = type_of_hint(hint, f"field {name!r} of {class_name(kind)}")
-    return f"{quoted_name(name)} {found}"
+    return ", ".join(f"{quoted_name(name)} {it}" for name, it in columns.items())
 
 
 def _value_of(name: str, value: Any) -> Value:
@@ -223,11 +247,16 @@ def _value_of(name: str, value: Any) -> Value:
     return Value(type_of_hint(type(value), name), NOWHERE, value)
 
 
-def sql_flow(file: Path) -> Callable[[Any], None]:
-    """Return the build function of a file of statements; its catalogue has the name of the file."""
+def sql_flow(file: Path, *, python: bool = True) -> Callable[[Any], None]:
+    """Return the build function of a file of statements; its catalogue has the name of the file.
+
+    Args:
+        file: the file.
+        python: whether CREATE FUNCTION may import modules of Python.
+    """
     name = re.sub(r"\W", "_", file.stem)
 
     def build(provider: Any) -> None:
-        provider.sql(name).run(file, tell=lambda answer: print(answer, file=sys.stderr))
+        provider.sql(name).run(file, tell=lambda answer: print(answer, file=sys.stderr), python=python)
 
     return build

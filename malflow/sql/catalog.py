@@ -9,11 +9,13 @@ from typing import Any
 from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
 from malflow.errors import GraphError
+from malflow.sql.bind.expressions import RESERVED
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
 from malflow.sql.bind.relations import Relation, Scan, scans, within
 from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected, path_name
+from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Rows, StreamBuilder
 from malflow.sql.explain import Root, aligned, explained
@@ -56,7 +58,8 @@ class Catalog:
         self._names = Names((name,))
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, Function | PythonAggregate] = {}
+        self._imports = True
         self._queries: set[str] = set()
         self._sinks: dict[str, str] = {}  # of INSERTs in the text, also of later ones: a query that is added moves none
         self._texts: dict[str, str] = {}
@@ -74,21 +77,37 @@ class Catalog:
         self._tables[name] = of_stream(schema, stream, late, time, self.names(name))
         self._texts[name] = f"-- a stream of Python\nCREATE TABLE {quoted_name(name)} ({schema.text})"
 
-    def add_function(self, name: str, function: Callable[..., Any]) -> None:
-        """Make a function of Python one of SQL."""
-        self._functions[name] = Function(name, function)
+    def add_function(self, name: str, function: Function | PythonAggregate) -> None:
+        """Make a function or aggregator of Python one of SQL.
 
-    def run(self, text: Source, tell: Callable[[str], object]) -> list[str]:
+        Raises:
+            GraphError: if the name is taken.
+        """
+        if wrong := self._taken(name):
+            raise GraphError(f"{wrong}; use another name")
+        self._functions[name.upper()] = function
+
+    def _taken(self, name: str) -> str:
+        """Return why a function can't have a name; an empty text if it can."""
+        if not name.isidentifier():
+            return f"{name!r} is not a name that SQL writes without quotes"
+        if name.upper() in RESERVED:
+            return f"SQL has {name.upper()} itself"
+        return f"there is a function {name!r} already" if name.upper() in self._functions else ""
+
+    def run(self, text: Source, tell: Callable[[str], object], *, python: bool = True) -> list[str]:
         """Run the statements of a text; return the names of the tables that INSERTs write to so far.
 
         Args:
             text: the text.
             tell: gets the answer of each EXPLAIN, DESCRIBE and SHOW.
+            python: whether CREATE FUNCTION may import modules.
 
         Raises:
             SqlError: with all faults that were found.
         """
         statements, faults = read_statements(text)
+        self._imports = python
         try:
             self.do(statements, text, tell)
         except SqlError as error:
@@ -221,20 +240,30 @@ class Catalog:
 
     def _create(self, statement: tree.CreateTable | tree.CreateView | tree.CreateFunction, text: Source) -> None:
         name, names = statement.name.text, self.names(statement.name.text)
-        known = self._functions if isinstance(statement, tree.CreateFunction) else {**self._tables, **self._views}
-        if name in known:
+        if isinstance(statement, tree.CreateFunction):
+            self._create_function(statement, text)
+        elif name in {**self._tables, **self._views}:
             if not statement.if_not_exists:
                 raise _fault(f"{name!r} exists already", statement.name.span, text)
         elif isinstance(statement, tree.CreateTable):
             self._tables[name] = created(statement, text, self._provider, names, self._connect, self._prompt)
-        elif isinstance(statement, tree.CreateFunction):
-            self._functions[name] = imported(statement, text)
         else:
             binder = self._binder(text, names)
             view = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
             self._views[name] = within(view, text)
         if not isinstance(statement, tree.CreateFunction) and name not in self._texts:
             self._texts[name] = text.text[slice(*statement.span)]
+
+    def _create_function(self, statement: tree.CreateFunction, text: Source) -> None:
+        name = statement.name.text
+        if statement.if_not_exists and name.upper() in self._functions:
+            return
+        if not self._imports:
+            wrong = "CREATE FUNCTION imports a module of Python, which is not allowed here"
+            raise _fault(wrong, statement.span, text)
+        if taken := self._taken(name):
+            raise _fault(taken, statement.name.span, text)
+        self._functions[name.upper()] = imported(statement, text)
 
     def _insert(self, statement: tree.Insert, text: Source) -> None:
         table, rows = self._bound(statement, text, self._names)
@@ -290,9 +319,9 @@ class Catalog:
             case "SHOW", ["VIEWS"]:
                 tell("\n".join(sorted(self._views)) or "none")
             case "SHOW", ["USER", "FUNCTIONS"]:
-                tell("\n".join(sorted(self._functions)) or "none")
+                tell("\n".join(self._own_functions()) or "none")
             case "SHOW", ["FUNCTIONS"]:
-                tell("\n".join(sorted({*SCALAR, *AGGREGATES, *self._functions})) or "none")
+                tell("\n".join(sorted({*SCALAR, *AGGREGATES, *self._own_functions()})) or "none")
             case "SHOW", ["CREATE", what]:
                 tell(f"{self._texts[self._known(what, statement, text)]};")
             case "DESCRIBE", _:
@@ -302,11 +331,17 @@ class Catalog:
             case _:
                 raise _fault(f"{statement.words} is not supported", statement.span, text)
 
+    def _own_functions(self) -> list[str]:
+        """Return the names of functions of Python, as they were given."""
+        return sorted(it.name for it in self._functions.values())
+
     def _known(self, what: str, statement: tree.Command, text: Source) -> str:
         """Return the name of a table, view or function that a statement names."""
-        kinds: dict[str, Mapping[str, Any]] = {"TABLE": self._tables, "VIEW": self._views, "FUNCTION": self._functions}
+        kinds = {"TABLE": [*self._tables], "VIEW": [*self._views], "FUNCTION": self._own_functions()}
         given = statement.name or Name("")
         if given.text in kinds[what]:
+            return given.text
+        if what == "FUNCTION" and given.text.upper() in self._functions:
             return given.text
         other = next((it for it in kinds if given.text in kinds[it]), None)
         hint = f"; it is a {other.lower()}" if other else meant(given.text, kinds[what])
@@ -326,14 +361,18 @@ class Catalog:
         if (
             statement.if_exists
             and statement.name
-            and statement.name.text not in {**self._tables, **self._views, **self._functions}
+            and statement.name.text not in {*self._tables, *self._views, *self._own_functions()}
+            and statement.name.text.upper() not in self._functions
         ):
             return
         name = self._known(what, statement, text)
         if what != "FUNCTION" and name in self._used:
             cure = "remove the DROP: a catalogue ends with its dataflow"
             raise _fault(f"{name!r} is read or written above; {cure}", statement.span, text)
-        for known in (self._functions,) if what == "FUNCTION" else (self._tables, self._views, self._texts):
+        if what == "FUNCTION":
+            del self._functions[name.upper()]
+            return
+        for known in (self._tables, self._views, self._texts):
             known.pop(name, None)
 
 

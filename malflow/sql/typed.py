@@ -204,12 +204,14 @@ class Aggregated(Typed):
         operands: what it aggregates; nothing for COUNT(*).
         distinct: whether each value counts once.
         where: the rows that it takes; None for all.
+        made: the aggregator of the user; None for an aggregate of SQL.
     """
 
     function: str
     operands: tuple[Typed, ...]
     distinct: bool
     where: Typed | None
+    made: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,8 @@ def test_a_function_that_returns_another_type_is_named() -> None:
         sql.function(wrong)
         sql.query("q", "SELECT wrong(id) FROM t").rows().sink("out", VecSink())
 
-    with pytest.raises(OperatorError, match=r"what function 'wrong' returned: 1 is not of type STRING"):
+    words = r"the result of function 'wrong': 1 is not of type STRING in 'wrong\(id\)' \(q:1:8\)"
+    with pytest.raises(OperatorError, match=words):
         SingleThreadRuntime(build).execute()
 
 

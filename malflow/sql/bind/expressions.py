@@ -41,7 +41,11 @@ from malflow.sql.typed import (
 from malflow.sql.types import BIGINT, BOOLEAN, INTEGERS, NULL, STRING, TEXTS, TIMES, SqlType, common_type
 from malflow.words import did_you_mean
 
-__all__ = ["ExpressionBinder"]
+__all__ = ["RESERVED", "ExpressionBinder"]
+
+
+RESERVED = frozenset({*AGGREGATES, "COALESCE", "IF", "IFNULL", "NULLIF", "ROW_NUMBER"})
+"""Functions that no function of Python replaces."""
 
 
 class ExpressionBinder:
@@ -50,7 +54,7 @@ class ExpressionBinder:
     Args:
         scope: the columns.
         parameters: the values of parameters, as literals.
-        functions: functions of the user, by name; `bind` returns a call of one.
+        functions: functions and aggregators of Python, by their names in capitals.
         aggregates: whether aggregates are allowed here.
         clause: where the expressions are, for messages.
     """
@@ -344,17 +348,34 @@ class ExpressionBinder:
         name = node.name.text.upper()
         if node.over is not None:
             return self._over(name, node.over, node)
-        if name in AGGREGATES:
+        function = self._functions.get(name)
+        if name in AGGREGATES or getattr(function, "is_aggregate", False):
             return self._aggregate(name, node)
         if node.distinct or node.where:
             raise self._fault(f"{name} is not an aggregate: it takes neither DISTINCT nor FILTER", node.span)
         if special := self._SPECIAL.get(name):
             return special(self, node)
         arguments = [self.bind(it) for it in node.arguments]
-        if function := self._functions.get(node.name.text):
-            found: Typed = function.bind(arguments, node.span, self._fault)
-            return found
-        return self._known(name, arguments, node)
+        if function is None:
+            return self._known(name, arguments, node)
+        if function.gives_rows:
+            raise self._fault(f"{node.name} is a table function; write LATERAL TABLE({node}) in FROM", node.span)
+        found: Typed = function.bind(arguments, node.span, self._fault)
+        return found
+
+    def rows(self, node: tree.Call) -> Typed:
+        """Return a call of a table function, an array of rows.
+
+        Raises:
+            SqlError: if it is another function.
+        """
+        function = self._functions.get(node.name.text.upper())
+        if function is not None and function.gives_rows:
+            rows: Typed = function.bind([self.bind(it) for it in node.arguments], node.span, self._fault)
+            return rows
+        found = self.bind(node)
+        cure = f"write UNNEST({node})" if found.type.kind in {"ARRAY", "MAP"} else "one is a generator of Python"
+        raise self._fault(f"{node.name} is not a table function; {cure}", node.span)
 
     def _known(self, name: str, arguments: Sequence[Typed], node: tree.Call) -> Typed:
         ways: tuple[Signature, ...] | None = SCALAR.get(name)
@@ -397,6 +418,12 @@ class ExpressionBinder:
         )
         operands = () if is_star else tuple(inner.bind(it) for it in node.arguments)
         where_ = inner.condition(node.where) if node.where else None
+        made = self._functions.get(name)
+        if made is not None:
+            if node.distinct:
+                raise self._fault(f"{node.name} is an aggregator of Python, which has no DISTINCT", node.span)
+            operands, taken = made.bind(operands, node.span, self._fault)
+            return Aggregated(taken, node.span, name, operands, False, where_, made)
         kind = aggregate_type(name, [it.type for it in operands])
         if kind is None:
             given = ", ".join(it.type.name for it in operands)

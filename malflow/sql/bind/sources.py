@@ -12,7 +12,7 @@ from malflow.errors import MalflowError
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.joins import JoinParts, join_parts, together
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Expanded, Joined, Numbered, Relation, Windowed
+from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
 from malflow.sql.syntax import queries as tree
@@ -142,6 +142,9 @@ class SourceBinder:
                 return binder.bind(ref.query)
             case tree.WindowCall():
                 return binder.window(ref)
+            case tree.Unnest() | tree.TableCall():
+                nothing = Literals((), self._names.give("values"), ((),))
+                return self._expanded(nothing, tree.Join("CROSS", ref, ref, span=ref.span), ref)
         raise self._fault("this is not supported in FROM", ref.span)
 
     def _named_table(self, ref: tree.NamedTable) -> Relation:
@@ -270,10 +273,12 @@ class SourceBinder:
             raise self._fault(f"a {ref.how} join with the rows of an expression is not supported", ref.span)
         if isinstance(ref.on, Expression) and str(ref.on) != "TRUE":
             raise self._fault("write ON TRUE, and filter the rows in WHERE", ref.on.span)
-        node = right.operand if isinstance(right, tree.Unnest) else right.call
-        operand = self._binder(left, "UNNEST").bind(node)
+        if isinstance(right, tree.TableCall):
+            operand = self._binder(left, "LATERAL TABLE").rows(right.call)
+        else:
+            operand = self._binder(left, "UNNEST").bind(right.operand)
         if operand.type.kind not in {"ARRAY", "MAP"}:
-            raise self._fault(f"UNNEST takes an array or a map, not {operand.type.name}", node.span)
+            raise self._fault(f"UNNEST takes an array or a map, not {operand.type.name}", operand.span)
         item = operand.type.items[0]
         types, names = [*operand.type.items], ["f0", "f1"] if operand.type.kind == "MAP" else ["EXPR$0"]
         if item.kind == "ROW" and operand.type.kind == "ARRAY":
@@ -283,7 +288,7 @@ class SourceBinder:
             types, names = [*types, INT.as_nullable(False)], [*names, "ORDINALITY"]
         is_left = ref.how == "LEFT"
         added = [Field(name, it.as_nullable(is_left or it.nullable)) for name, it in zip(names, types, strict=True)]
-        name = self._names.give("unnest")
+        name = self._names.give("unnest" if isinstance(right, tree.Unnest) else "lateral")
         found: Relation = Expanded(tuple(added), name, left, operand, len(types), is_left, ordinality)
         found = self.renamed(found, right.columns, right.span)
         table = right.alias.text if right.alias else ""

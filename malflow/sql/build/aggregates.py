@@ -21,6 +21,10 @@ __all__ = ["FirstRows", "aggregator_of"]
 
 def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
     """Return the aggregator of a call. Its operands are columns of a tuple."""
+    if call.made is not None:
+        places = [it.index for it in call.operands if isinstance(it, Column)]
+        found: Aggregator[Any, Any, Any] = call.made.over(places, [it.type for it in call.operands])
+        return found
     if not call.operands:
         return agg.count()
     operand = call.operands[0]

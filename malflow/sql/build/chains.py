@@ -16,8 +16,8 @@ from typing import Any
 from malflow.sql.functions import namespace
 from malflow.sql.functions.numbers import DECIMALS
 from malflow.sql.python import PythonWriter
-from malflow.sql.text import Source
-from malflow.sql.typed import Keeping, Lenient, Strict, Typed, all_within, stands_alone
+from malflow.sql.text import NOWHERE, Source
+from malflow.sql.typed import Called, Keeping, Lenient, Strict, Typed, all_within, stands_alone
 
 __all__ = ["chain", "defined"]
 
@@ -84,7 +84,9 @@ def _parts(nodes: Sequence[Typed], width: int, text: Source) -> list[Part]:
     found: list[Part] = []
     for node in nodes:
         for it in reversed([*all_within(node)]):
-            if isinstance(it, Strict | Lenient | Keeping) and stands_alone(it) and len(found) < _MOST_PARTS:
+            is_user = isinstance(it, Called) and it.span != NOWHERE
+            is_part = isinstance(it, Strict | Lenient | Keeping) or is_user
+            if is_part and stands_alone(it) and len(found) < _MOST_PARTS:
                 writer = PythonWriter()
                 source = writer.value(it)
                 columns = ", ".join(f"c{at}" for at in range(width))
@@ -106,7 +108,7 @@ def explain(parts: Sequence[Part], row: Sequence[Any], error: Exception) -> None
             with localcontext(DECIMALS):
                 function(*row)
         except Exception as found:  # noqa: BLE001 - of the generated code, whatever it is
-            raise _class_of(found)(f"{found} in {place}") from None
+            raise _class_of(found)(f"{found} in {place}") from found.__cause__
 
 
 def _class_of(error: Exception) -> type[Exception]:
