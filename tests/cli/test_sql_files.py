@@ -90,3 +90,14 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path, malflow: Malflow) -> 
     (tmp_path / "shop.sql").write_text("SELECT 1", encoding="utf-16")
     ended = malflow("check", str(tmp_path / "shop.sql"))
     assert "shop.sql is not UTF-8" in ended.out + ended.err
+
+
+def test_a_file_of_sql_may_be_kept_from_importing_python(shop: Path, malflow: Malflow) -> None:
+    (shop.parent / "own.py").write_text("def twice(x: int) -> int:\n    return 2 * x\n")
+    shop.write_text(f"CREATE FUNCTION twice AS 'own:twice' LANGUAGE PYTHON;\n{shop.read_text()}")
+    ended = malflow("run", str(shop), "--no-python")
+    assert ended.code != 0
+    assert "shop.sql:1:1: CREATE FUNCTION imports a module of Python, which is not allowed here" in ended.err
+    assert malflow("run", str(shop)).code == 0
+    refused = malflow("run", str(shop.parent / "own.py"), "--no-python")
+    assert "own.py' is Python itself; --no-python is for a file of SQL" in refused.err

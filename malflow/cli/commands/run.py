@@ -99,6 +99,7 @@ class _Run(ServingCommand):
     "--log-format", type=click.Choice(["text", "json"]), help="Write the log as lines of text, or as JSON documents."
 )
 @click.option("--call", type=NUMBER, default=1, metavar="N", help="Leave out the script's first N-1 runs.")
+@click.option("--no-python", is_flag=True, help="Let a file of SQL import no functions: refuse CREATE FUNCTION.")
 @serve_options
 @config_options
 @output_options
@@ -119,7 +120,8 @@ def run(flow: str, arguments: tuple[str, ...], output: Output, configuration: Co
     session = _Session(target, output, settings, options, logs_errors=form == "json" and not output.json)
     if options["reloaded"] is None:
         session.open_page()
-    calls = Calls(session.on_call, options["call"], output.say, command="malflow run")
+    python = not options["no_python"]
+    calls = Calls(session.on_call, options["call"], output.say, command="malflow run", python=python)
     shows_progress = signal_shows_progress(session.monitors, output)
     around = session.parent.followed(), session.additions.drawing(), _errors_of_threads(session)
     with ExitStack() as stack:

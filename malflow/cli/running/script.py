@@ -142,21 +142,32 @@ class Calls:
         looks: whether it only looks: nothing runs in processes that the script starts, and its threads do not belong to
             the command, since they may wait for a run forever.
 
+        python: whether a file of SQL may import functions of Python.
+
     Attributes:
         looks: whether the command only looks.
+        python: whether a file of SQL may import functions of Python.
         descendants: the calls in processes that the script starts.
         made: the number of calls so far.
         imports: whether the flow is only being imported; no call then counts.
     """
 
     def __init__(
-        self, on_call: Hook, wanted: int, say: Callable[[str], object], *, command: str, looks: bool = False
+        self,
+        on_call: Hook,
+        wanted: int,
+        say: Callable[[str], object],
+        *,
+        command: str,
+        looks: bool = False,
+        python: bool = True,
     ) -> None:
         self._on_call = on_call
         self._wanted = wanted
         self._say = say
         self._lock = threading.Lock()
         self.looks = looks
+        self.python = python
         self.descendants = Descendants(command, looks=looks)
         self.made = 0
         self.imports = False
@@ -191,11 +202,17 @@ def run_flow(target: Target, arguments: Sequence[str], calls: Calls) -> None:
         Leave: in a process that the script has forked and that has come to the script's end.
         BaseException: any error of the script.
     """
+    if not calls.python and (target.name or not target.file or target.file.suffix != ".sql"):
+        raise CommandError(f"'{target.text}' is Python itself; --no-python is for a file of SQL")
     with hooked(calls), calls.descendants.told():
         if target.name is not None:
             runtime = _named_runtime(target, arguments, calls)
         else:
-            names = _run_script(target.file, arguments) if target.file else _run_module(target.module or "", arguments)
+            names = (
+                _run_script(target.file, arguments, calls)
+                if target.file
+                else _run_module(target.module or "", arguments)
+            )
             if not calls.looks or not calls.made:
                 _join_threads()
                 _join_processes()
@@ -214,9 +231,9 @@ def several_calls(target: Target) -> bool:
     return len(_EXECUTE.findall(target.file.read_text(encoding="utf-8", errors="replace"))) > 1
 
 
-def _run_script(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
+def _run_script(file: Path, arguments: Sequence[str], calls: Calls) -> Mapping[str, Any]:
     if file.suffix == ".sql":
-        return _sql_names(file, arguments)
+        return _sql_names(file, arguments, python=calls.python)
     code = _compiled(file)
     _enter(str(file.resolve().parent), [str(file), *arguments])
     module = ModuleType("__main__")
@@ -227,14 +244,14 @@ def _run_script(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
     return vars(module)
 
 
-def _sql_names(file: Path, arguments: Sequence[str]) -> Mapping[str, Any]:
+def _sql_names(file: Path, arguments: Sequence[str], *, python: bool) -> Mapping[str, Any]:
     """Return the names of a file of SQL: its build function. Functions of Python are imported from its folder."""
     from malflow.sql.api import sql_flow  # noqa: PLC0415 - flows of Python don't need it
 
     if arguments:
         raise CommandError(f"'{file}' is a file of SQL: it takes no arguments")
     _enter(str(file.resolve().parent), [str(file)])
-    run = sql_flow(file)
+    run = sql_flow(file, python=python)
 
     def build_dataflow(provider: StreamProvider) -> None:
         run(provider)
