@@ -28,7 +28,7 @@ LONG = {"docs/testing.md", "docs/runtimes.md"}
 OF_SQL = ("sql", "sql_time", "coming_from_flink_sql")
 """Pages with blocks of several languages: tests/sql/test_pages.py runs them."""
 
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```([\w{} -]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 ANCHORED = re.compile(r"\]\(([^)#:]*)(?<!\.py)#([^)]+)\)")
 
