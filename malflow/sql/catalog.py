@@ -25,7 +25,7 @@ from malflow.sql.inserts import inserted
 from malflow.sql.parser.statements import parse, read_statements
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Name, quoted_name
-from malflow.sql.tables import Connect, Prompt, Table, created, of_stream
+from malflow.sql.tables import Connect, Prompt, Table, created, late_of, of_stream
 from malflow.sql.text import Fault, Source, Span, SqlError, tokens
 from malflow.sql.typed import Value
 
@@ -64,6 +64,8 @@ class Catalog:
         self._sinks: dict[str, str] = {}  # of INSERTs in the text, also of later ones: a query that is added moves none
         self._texts: dict[str, str] = {}
         self._used: set[str] = set()
+        self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
+        self._now: set[str] = set()
         self._builder = StreamBuilder(provider, lambda name: self._tables[name].rows())
 
     def names(self, name: str) -> Names:
@@ -114,7 +116,9 @@ class Catalog:
             faults += error.faults
         if faults:
             raise SqlError(faults)
-        return [name for name, it in self._tables.items() if it.is_written and it.inserted]
+        for it in [*self._tables.values()]:
+            it.build()
+        return [name for name, it in self._tables.items() if it.is_written and it.is_inserted]
 
     def do(
         self,
@@ -215,6 +219,7 @@ class Catalog:
 
     def _reading(self, name: str) -> Relation | None:
         self._used.add(name)
+        self._now.add(name)
         if name in self._tables:
             self._tables[name].is_named = True
         return self._relation(name)
@@ -246,8 +251,9 @@ class Catalog:
             if not statement.if_not_exists:
                 raise _fault(f"{name!r} exists already", statement.name.span, text)
         elif isinstance(statement, tree.CreateTable):
-            self._tables[name] = created(statement, text, self._provider, names, self._connect, self._prompt)
+            self._create_table(statement, text, names)
         else:
+            self._now = self._reads[name] = set()
             binder = self._binder(text, names)
             view = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
             self._views[name] = within(view, text)
@@ -265,16 +271,46 @@ class Catalog:
             raise _fault(taken, statement.name.span, text)
         self._functions[name.upper()] = imported(statement, text)
 
+    def _create_table(self, statement: tree.CreateTable, text: Source, names: Names) -> None:
+        name = statement.name.text
+        table = created(statement, text, self._provider, names, self._connect, self._prompt)
+        if table.mark and table.mark.late:
+            late, span = table.mark.late
+            if late in {*self._tables, *self._views, name}:
+                raise _fault(f"{late!r} exists already", span, text)
+            self._tables[late] = late_of(table, name)
+            self._texts[late] = f"-- {self._tables[late].place}; 'late' of {name}"
+        self._tables[name] = table
+
     def _insert(self, statement: tree.Insert, text: Source) -> None:
+        self._now = set()
         table, rows = self._bound(statement, text, self._names)
-        is_first, name = not table.inserted, statement.table.text
+        is_first, name = not table.is_inserted, statement.table.text
         table.ends = table.ends and (table.is_written or self.ends(rows))
-        if wrong := table.insert(rows, lambda it: self._builder.rows_of(it, text)):
+        place = f"{text.name}:{text.position(statement.span.start)[0]}"
+
+        def built(relation: Relation) -> Rows:
+            with written_at(place):
+                return self._builder.rows_of(relation, text)
+
+        wrong = table.insert(rows, built)
+        if not table.is_written:
+            self._reads.setdefault(name, set()).update(self._now)
+            if self._leads_to(name, self._now):
+                wrong = "reads itself; use a process function in Python"
+        if wrong:
             raise _fault(f"{name!r} {wrong}", statement.table.span, text)
         self._used.add(name)
         if is_first and table.is_written:
-            place = f"{text.name}:{text.position(statement.span.start)[0]}"
             self._at_end(lambda: table.write(self._sinks[name], place))
+
+    def _leads_to(self, name: str, read: set[str]) -> bool:
+        """Whether tables and views read a table, by themselves or through others."""
+        seen: set[str] = set()
+        while new := read - seen:
+            seen |= new
+            read = {it for at in new for it in self._reads.get(at, ())}
+        return name in seen
 
     def _bound(
         self, statement: tree.Insert, text: Source, above: Names, *, reads: bool = True

@@ -13,6 +13,7 @@ from malflow.sql.bind.relations import (
     Group,
     Joined,
     Literals,
+    Parted,
     Relation,
     Scan,
     Top,
@@ -95,6 +96,8 @@ class _Tree:
                 return any(map(self.has_late, relation.inputs))
             case Calc() | Windowed() | Expanded() | Within():
                 return self.has_late(relation.input)
+            case Parted():
+                return relation.is_late and self.has_late(relation.input)
         return False
 
     def _told(self, relation: Relation, text: Source) -> tuple[str, str, tuple[Relation, ...]]:
@@ -110,9 +113,8 @@ class _Tree:
             case Union():
                 late = "; late rows: split off again, by the least watermark" if self.has_late(relation) else ""
                 return "UNION ALL", f"{_STATELESS}{late}", relation.inputs
-            case Windowed():
-                digits = relation.input.fields[relation.time].type.size
-                return f"rows with their {_window(relation.spec, digits)}", _STATELESS, (relation.input,)
+            case Parted() | Windowed():
+                return f"rows {_which(relation)}", _STATELESS, (relation.input,)
             case Expanded():
                 return f"each element of {_written(relation.operand, text)}", _STATELESS, (relation.input,)
             case Group():
@@ -149,6 +151,13 @@ class _Tree:
         kept = f"left rows until the right side is {after} later, right rows until the left side is {before} later"
         state = f"state: {kept}; late rows: dropped"
         return what, state, inputs
+
+
+def _which(relation: Parted | Windowed) -> str:
+    """Return which rows they are, or what is added to them."""
+    if isinstance(relation, Parted):
+        return "that are late" if relation.is_late else "on time"
+    return f"with their {_window(relation.spec, relation.input.fields[relation.time].type.size)}"
 
 
 def _written(node: Typed, text: Source) -> str:

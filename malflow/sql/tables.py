@@ -25,11 +25,12 @@ from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import Fault, Source, Span, SqlError
-from malflow.sql.typed import Column, Strict, Typed, Value
+from malflow.sql.typed import Column, Typed
 from malflow.sql.types import INTEGERS, TEXTS, TIMES, SqlType
+from malflow.sql.watermarks import Watermark, watermark_of
 from malflow.words import did_you_mean
 
-__all__ = ["Connect", "Prompt", "Table", "created", "csv_options", "expanded", "of_stream"]
+__all__ = ["Connect", "Prompt", "Table", "created", "csv_options", "expanded", "late_of", "of_stream"]
 
 
 class Prompt(Protocol):
@@ -56,37 +57,42 @@ class Table:
         connection: makes what its rows are written to; None if it can't be written to.
         place: where its rows come from, for EXPLAIN.
         step: the kind of the operator that queries read.
-        time: the rule of its watermark; empty if it has no time.
-        ends: whether its rows end.
+        time: the column of the time of a stream of Python; empty if it has none.
+        mark: its watermark; None if it has none.
 
     Attributes:
         fields: its columns.
-        inserted: the rows that INSERTs have added.
+        names, place, mark: as above.
+        ends: whether its rows end.
         is_named: whether a query or view names it, and so may rely on its time attribute.
-        place, time, ends: as above.
+        is_inserted: whether INSERTs add rows.
         step: the name of the operator that queries read.
+        time: the rule of its watermark, or the column of its time; empty if it has none.
     """
 
     def __init__(
         self,
         fields: tuple[Field, ...],
         names: Names,
-        build: Callable[[], Rows] | None = None,
+        build: Callable[[], Rows | None] | None = None,
         connection: Callable[[], Any] | None = None,
         *,
         place: str = "the rows of INSERTs",
         step: str = "",
         time: str = "",
-        ends: bool = True,
+        mark: Watermark | None = None,
     ) -> None:
         self.fields = fields
+        self.names = names
         self.place = place
         self.step = f"{names}.{step}" if step else ""
-        self.time = time
-        self.ends = ends
-        self.inserted: list[Rows] = []
+        self.time = time or (mark.rule if mark else "")
+        self.mark = mark
+        self.ends = True
         self.is_named = False
-        self._names = names
+        self.is_inserted = False
+        self._pending: list[Callable[[], Rows]] = []
+        self._inserted: list[Rows] = []
         self._build = build
         self._connection = connection
         self._rows: Rows | None = None
@@ -96,14 +102,30 @@ class Table:
         """Return its streams, built once; None if nothing fills it."""
         self._is_read = True
         if self._rows is None:
-            self._rows = self._inserted() if self._build is None else self._build()
+            self._rows = self._of_inserts() if self._build is None else self._build()
         return self._rows
 
-    def _inserted(self) -> Rows | None:
-        if len(self.inserted) < 2:  # noqa: PLR2004 - one needs no union, and no name for it
-            return self.inserted[0] if self.inserted else None
-        is_timed = any(it.is_time for it in self.fields)
-        return united(self.inserted, self._names.give("inserted"), is_timed=is_timed)
+    def late_rows(self) -> Rows | None:
+        """Return its late rows, as ones that are neither on time nor late; None if there can be none."""
+        rows = self.rows()
+        return None if rows is None or rows.late is None else Rows(rows.late)
+
+    def build(self) -> None:
+        """Build the rows of INSERTs that nothing has read so far."""
+        while self._pending:
+            self._inserted.append(self._pending.pop(0)())
+
+    def _of_inserts(self) -> Rows | None:
+        self.build()
+        if not self._inserted:
+            return None
+        is_new = self.mark is not None and self.mark.bound is not None
+        is_timed = not is_new and any(it.is_time for it in self.fields)
+        rows = united(self._inserted, self.names.give("inserted"), is_timed=is_timed)
+        if self.mark is None or not is_new:
+            return rows
+        stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
+        return self.mark.rows(stream, self.names.give("watermark"))
 
     @property
     def is_written(self) -> bool:
@@ -113,31 +135,39 @@ class Table:
     def insert(self, rows: Relation, build: Callable[[Relation], Rows]) -> str:
         """Add rows with its columns to the table; return why that can't be, or an empty text."""
         if self._build is not None and self._connection is None:
-            return "is a stream of Python: it can't be written to"
-        if self._connection is None:
-            if self._is_read:
-                return "has been read: write INSERT INTO before the queries that read the table"
-            times = (
-                it.is_time and (mine.is_time or not self.inserted) for it, mine in _pairs(rows.fields, self.fields)
-            )
-            fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
-            lost = [it.name for it, new in _pairs(self.fields, fields) if it.is_time and not new.is_time]
-            if lost and self.is_named:
-                return f"is read as rows with the time attribute {lost[0]!r}, and these have none; INSERT them before"
-            self.fields = fields
-        self.inserted.append(build(rows))
+            return f"is {self.place}: it can't be written to"
+        if self._connection is None and (wrong := self._retimed(rows)):
+            return wrong
+        self.is_inserted = True
+        self._pending.append(lambda: build(rows))
+        return ""
+
+    def _retimed(self, rows: Relation) -> str:
+        """Note which column is the time of all rows that are inserted; return why these can't be."""
+        if self._is_read:
+            return "has been read: write INSERT INTO before the queries that read the table"
+        if self.mark is not None:
+            is_timed = self.mark.bound is not None or rows.fields[self.mark.place].is_time
+            return "" if is_timed else f"needs rows with a time attribute in the column {self.mark.column!r}"
+        times = (it.is_time and (mine.is_time or not self.is_inserted) for it, mine in _pairs(rows.fields, self.fields))
+        fields = tuple(replace(it, is_time=is_time) for it, is_time in zip(self.fields, times, strict=True))
+        lost = [it.name for it, new in _pairs(self.fields, fields) if it.is_time and not new.is_time]
+        if lost and self.is_named:
+            return f"is read as rows with the time attribute {lost[0]!r}, and these have none; INSERT them before"
+        self.fields = fields
         return ""
 
     def write(self, name: str, place: str) -> None:
         """Write all rows that were inserted to the connection of the table, by a sink of a name."""
-        streams = [it for rows in self.inserted for it in (rows.on_time, rows.late) if it is not None]
+        self.build()
+        streams = [it for rows in self._inserted for it in (rows.on_time, rows.late) if it is not None]
         if self._connection is None:
             return
         with written_at(place):
             connection = self._connection()
             stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
             value = exit_of(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
-            stream.map(self._names.give("value"), value).sink(name, connection)
+            stream.map(self.names.give("value"), value).sink(name, connection)
 
 
 _OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
@@ -157,13 +187,13 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
     elements = parse_columns(schema)
     fields, _, items = _columns(elements, schema)
     if items is not None or any(isinstance(it, tree.Watermark | tree.PrimaryKey) for it in elements):
-        raise SqlError([Fault("the schema of a stream has plain columns only", Span(0, 0), schema)])
+        raise _fault("the schema of a stream has plain columns only", Span(0, 0), schema)
     if time is not None:
         known = {it.name: it.type for it in fields}
         if time not in known:
-            raise SqlError([Fault(f"no column {time!r}{did_you_mean(time, known)}", Span(0, 0), schema)])
+            raise _fault(f"no column {time!r}{did_you_mean(time, known)}", Span(0, 0), schema)
         if known[time].kind not in TIMES:
-            raise SqlError([Fault(f"time={time!r} is {known[time].name}; use TIMESTAMP", Span(0, 0), schema)])
+            raise _fault(f"time={time!r} is {known[time].name}; use TIMESTAMP", Span(0, 0), schema)
         fields = tuple(replace(it, is_time=it.name == time) for it in fields)
     made, row, place = door(fields), names.give("row"), names.give("time")
     digits = next((it.type.size for it in fields if it.is_time), None)
@@ -200,51 +230,48 @@ def created(
         SqlError: if it has faults.
     """
     if wrong := next((it for it in (statement.like, statement.query) if it), None):
-        raise SqlError([Fault("LIKE and AS are not supported", wrong.span, text)])
+        raise _fault("LIKE and AS are not supported", wrong.span, text)
     fields, physical, items = _columns(statement.elements, text)
-    marks = [it for it in statement.elements if isinstance(it, tree.Watermark)]
-    if len(marks) > 1:
-        raise SqlError([Fault("a table has one watermark; remove this one", marks[1].span, text)])
-    mark = marks[0] if marks else None
-    bound = None if mark is None else _watermark(mark, fields, text)
+    options = {key: (expanded(value, node.span, text), node.span) for key, value, node in statement.options}
+    mark = watermark_of(statement, fields, options, text)
     if mark is not None:
-        fields = tuple(replace(it, is_time=it.name == mark.column.text) for it in fields)
-    options = {key: expanded(value, node.span, text) for key, value, node in statement.options}
-    url = options.pop("url", None)
-    if url is None:
-        if options or mark or items:
-            cure = "add 'url' = 'kafka://broker/bids' or the like"
-            wrong_ = f"a table with options, a watermark or computed columns has a source; {cure}"
-            raise SqlError([Fault(wrong_, statement.name.span, text)])
-        return Table(fields, names)
-    place = next((at for at, it in enumerate(fields) if it.is_time), None)
+        fields = tuple(replace(it, is_time=it.name == mark.column) for it in fields)
     name = statement.name.text
+    url, span = options.pop("url", ("", statement.name.span))
+    if not url:
+        for key, (_, at) in options.items():
+            raise _fault(f"option {key!r} is about a source; {_NO_URL}", at, text)
+        if items is not None:
+            raise _fault(f"computed columns are of a source; {_NO_URL}", span, text)
+        return Table(fields, names, mark=mark, step="watermark" if mark and mark.bound is not None else "")
+    if mark is not None and mark.bound is None:
+        cure = f"write {mark.column} - INTERVAL '5' SECOND"
+        raise _fault(f"a source has no watermark of its own; {cure}", mark.span, text)
+    plain = {key: value for key, (value, _) in options.items()}
 
     def build() -> Rows:
-        connection, as_json = _typed(connect(name, url, options), physical)
+        connection, as_json = _typed(connect(name, url, plain), physical)
         stream = provider.new_stream().source(names.own("source"), connection)
         rows = stream.map(names.give("row"), door(physical, as_json=as_json, may_lack=prompt is not None))
         if items is not None:
             rows = rows.filter_map_many(names.give("computed"), chain(None, items, len(physical), text))
-        if place is None:
-            return Rows(rows)
-        timed = rows.event_time(names.give("watermark"), _time_at(place), out_of_orderness=bound)
-        return Rows(timed, timed.late)
+        return Rows(rows) if mark is None else mark.rows(rows, names.give("watermark"))
 
     def placed() -> Rows:
         with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
             return build()
 
-    return Table(
+    table = Table(
         fields,
         names,
         placed,
-        lambda: connect(name, url, options),
+        lambda: connect(name, url, plain),
         place=str(Address.parse(url)),
         step="watermark" if mark else "calc" if items else "row",
-        time=str(mark.rule) if mark else "",
-        ends=prompt is not None and prompt.ends(url, options),
+        mark=mark,
     )
+    table.ends = prompt is not None and prompt.ends(url, plain)
+    return table
 
 
 def _typed(connection: Any, fields: Sequence[Field]) -> tuple[Any, bool]:
@@ -270,8 +297,15 @@ def _of_text(kind: SqlType) -> Any:
 _CLASSES = {**dict.fromkeys(INTEGERS, int), "FLOAT": float, "DOUBLE": float, "DECIMAL": Decimal, "BOOLEAN": bool}
 
 
-def _time_at(place: int) -> Callable[[Any], Any]:
-    return lambda message: message.value[place]
+_NO_URL = "add 'url' = 'kafka://broker/bids' or the like"
+
+
+def late_of(table: Table, name: str) -> Table:
+    """Return the late rows of a table as one without a time attribute: they have passed the watermark."""
+    fields = tuple(replace(it, is_time=False) for it in table.fields)
+    late = Table(fields, table.names, table.late_rows, place=f"the late rows of {name}")
+    late.ends = table.ends
+    return late
 
 
 def _columns(
@@ -302,26 +336,6 @@ def _columns(
     return tuple(fields), physical, items if is_computed else None
 
 
-def _watermark(mark: tree.Watermark, fields: tuple[Field, ...], text: Source) -> int:
-    """Return how far rows may be out of order, in units of the column."""
-    scope = Scope(fields, text)
-    found = next((it for it in fields if it.name == mark.column.text), None)
-    if found is None:
-        hint = did_you_mean(mark.column.text, [it.name for it in fields])
-        raise scope.fault(f"no column {mark.column.text!r}{hint}", mark.column.span)
-    if found.type.kind not in TIMES:
-        raise scope.fault(f"{found.type.name} is not a time; use TIMESTAMP, or compute one", mark.column.span)
-    rule = ExpressionBinder(scope).bind(mark.rule)
-    if isinstance(rule, Column) and rule.name == found.name:
-        return 0
-    if isinstance(rule, Strict) and rule.template == "({0} - {1})":
-        column, span = rule.operands
-        if isinstance(column, Column) and column.name == found.name and isinstance(span, Value):
-            return int(span.value)
-    cure = f"write {found.name}, or {found.name} - INTERVAL '5' SECOND"
-    raise scope.fault(f"a watermark follows its column at a constant distance; {cure}", mark.rule.span)
-
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 
@@ -333,7 +347,11 @@ def expanded(value: str, span: Span, text: Source) -> str:
         given: str | None = os.environ.get(name, default)
         if given is None:
             cure = f"set it, or write ${{{name}:-default}}"
-            raise SqlError([Fault(f"the environment variable {name} is not set; {cure}", span, text)])
+            raise _fault(f"the environment variable {name} is not set; {cure}", span, text)
         return given
 
     return _VARIABLE.sub(found, value)
+
+
+def _fault(message: str, span: Span, text: Source) -> SqlError:
+    return SqlError([Fault(message, span, text)])

@@ -49,7 +49,7 @@ def tumble(table: str, seconds: int = 10, columns: str = "window_start, COUNT(*)
     )
 
 
-NO_TIME = "'ts' is not a time attribute; a column with WATERMARK FOR is one"
+NO_TIME = "'ts' is not a time attribute; WATERMARK FOR makes one"
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,164 @@ def test_a_window_that_an_outer_join_may_lack_is_no_group() -> None:
     LEFT JOIN {WINDOWED.format("r")} b ON {SAME}) GROUP BY window_start, window_end"""
     (fault,) = faults_of(text)
     assert "GROUP BY without a window is not supported" in fault
+
+
+# Late rows
+
+
+LATE = (
+    """CREATE TABLE e (v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'kafka://e', 'late' = 'behind');"""
+)
+LATELY = [row(0, it, second)[1:] for it, second in ((1, 1), (2, 5), (3, 5), (4, 2), (5, 12), (6, 11))]
+"""Rows 3 (at the watermark), 4 and 6 are late; the window of 6 is still open."""
+
+
+ON_TIME = "CURRENT_WATERMARK(ts) IS NULL OR ts > CURRENT_WATERMARK(ts)"
+
+
+def apart(rows: list[Any]) -> list[Any]:
+    """Return rows that come in ticks of their own."""
+    return [part for it in rows for part in (it, PAUSE)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT v FROM behind", [3, 4, 6]),
+        ("SELECT v FROM e WHERE ts <= CURRENT_WATERMARK(ts)", [3, 4, 6]),
+        ("SELECT v FROM e WHERE ts <= CURRENT_WATERMARK(ts) AND v < 5", [3, 4]),
+        (f"SELECT v FROM e WHERE {ON_TIME}", [1, 2, 5]),
+        (f"SELECT v FROM e WHERE ({ON_TIME}) AND ts <= CURRENT_WATERMARK(ts)", []),
+        ("SELECT v FROM e", [1, 2, 3, 4, 5, 6]),
+        ("SELECT v FROM behind UNION ALL SELECT 9 FROM (VALUES (1)) AS t(x)", [3, 4, 6, 9]),
+    ],
+)
+def test_late_rows_are_read(query: str, expected: list[int], workers: int) -> None:
+    found = result_of(LATE, "v INT", query, workers, e=apart(LATELY))
+    assert sorted(it for (it,) in found) == expected
+
+
+def test_late_rows_are_in_their_table_and_in_windows_that_are_open() -> None:
+    late = f"{LATE} CREATE TABLE p (v INT) WITH ('url' = 'kafka://p'); INSERT INTO p SELECT v FROM behind"
+    text = f"{TABLES} {late}; CREATE TABLE o (a TIMESTAMP(3), n BIGINT) WITH ('url' = 'o'); INSERT INTO o {tumble('e')}"
+    found = run_sql(text, {"e": apart(LATELY)})
+    assert sorted(it["v"] for it in found["p"]) == [3, 4, 6]
+    assert sorted((it["a"].second, it["n"]) for it in found["o"]) == [(0, 4), (10, 2)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_late_rows_have_a_watermark_of_their_own_in_another_table(workers: int) -> None:
+    text = f"""{LATE} CREATE TABLE again (v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' HOUR);
+    INSERT INTO again SELECT * FROM behind"""
+    expected = [(0, 2), (10, 1)]
+    assert result_of(text, "a TIMESTAMP(3), n BIGINT", tumble("again"), workers, e=apart(LATELY)) == expected
+
+
+WITHIN = "'url' = 'kafka://t'"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"{LATE} INSERT INTO o {tumble('behind')}", "'ts' is not a time attribute; WATERMARK FOR makes one"),
+        (f"{LATE} INSERT INTO behind SELECT v, ts FROM e", "'behind' is the late rows of e: it can't be written to"),
+        (f"{LATE} CREATE TABLE behind (x INT)", "'behind' exists already"),
+        (f"CREATE TABLE t (x INT) WITH ({WITHIN}, 'late' = 'b')", "'late' is about the watermark of a table; write"),
+        ("SELECT v, CURRENT_WATERMARK(ts) FROM l", "no function CURRENT_WATERMARK; WHERE ts <= CURRENT_WATERMARK(ts)"),
+        ("SELECT v FROM l WHERE ts > CURRENT_WATERMARK(ts)", "this differs among rows on time, or among late ones"),
+        ("SELECT v FROM l WHERE ts < CURRENT_WATERMARK(ts)", "this differs among rows on time, or among late ones"),
+        ("SELECT v FROM l WHERE v < 3 OR ts <= CURRENT_WATERMARK(ts)", "CURRENT_WATERMARK is compared with its column"),
+        ("SELECT v FROM plain WHERE ts <= CURRENT_WATERMARK(ts)", "CURRENT_WATERMARK takes the time attribute"),
+    ],
+)
+def test_late_rows_that_are_not_there_are_refused(text: str, fault: str) -> None:
+    text = text if "INTO" in text or "CREATE" in text else f"INSERT INTO o SELECT v, v FROM ({text})"
+    (found,) = faults_of(text)
+    assert found.startswith(fault)
+
+
+# Watermarks of tables that INSERTs fill, and the order of statements
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_statements_of_tables_with_a_watermark_stand_in_any_order(workers: int) -> None:
+    text = f"""CREATE TABLE both_ (x INT, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK());
+    CREATE VIEW counts AS {tumble("both_", 10, "window_start, COUNT(*) AS n")};
+    CREATE TABLE p (a TIMESTAMP(3), n BIGINT) WITH ('url' = 'kafka://p'); INSERT INTO p SELECT * FROM counts;
+    INSERT INTO both_ SELECT * FROM l; INSERT INTO both_ SELECT * FROM r"""
+    rows = {"l": [row(1, 1, 1), row(1, 1, 31)], "r": [row(1, 1, 2), row(1, 1, 32)]}
+    expected = [(0, 2), (30, 2)]
+    assert result_of(text, "a TIMESTAMP(3), n BIGINT", "SELECT * FROM counts", workers, **rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("INSERT INTO t SELECT * FROM plain", "'t' needs rows with a time attribute in the column 'ts'"),
+        ("INSERT INTO t SELECT * FROM t", "'t' reads itself; use a process function in Python"),
+        (
+            "CREATE TABLE u (x INT, v INT, ts TIMESTAMP(3)); CREATE VIEW w AS SELECT * FROM t; INSERT INTO u "
+            "SELECT * FROM w; INSERT INTO t SELECT * FROM u",
+            "'t' reads itself; use a process function in Python",
+        ),
+        (
+            f"CREATE TABLE s (ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()) WITH ({WITHIN})",
+            "a source has no watermark of its own; write ts - INTERVAL '5' SECOND",
+        ),
+    ],
+)
+def test_tables_without_a_time_of_their_rows_are_refused(text: str, fault: str) -> None:
+    table = "CREATE TABLE t (x INT, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK());"
+    (found,) = faults_of(f"{table} {text}")
+    assert found.startswith(fault)
+
+
+def test_rows_of_several_sources_get_no_new_watermark() -> None:
+    text = f"""CREATE TABLE t (x INT, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);
+    INSERT INTO t SELECT * FROM plain; INSERT INTO t SELECT * FROM l; INSERT INTO o {tumble("t", 10, "1, 2")}"""
+    (found,) = faults_of(text)
+    assert found.startswith("operator 'sql.t.watermark' would get the records of source 'sql.plain' in another order")
+    assert found.endswith("write SOURCE_WATERMARK() for the watermark that the rows have already")
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ("'scan.watermark.idle-timeout' = '5'", "'scan.watermark.idle-timeout' is a span of time with its unit"),
+        ("'scan.watermark.idle-timeot' = '5 s'", "no option 'scan.watermark.idle-timeot'; did you mean 'scan.water"),
+        ("'idle-timeout' = '5 s'", "no option 'idle-timeout'; did you mean 'scan.watermark.idle-timeout'?"),
+        ("'watermark.evry' = '5 s'", "no option 'watermark.evry'; did you mean 'watermark.every'?"),
+        ("'watermark.every' = '1 us'", "'watermark.every' is a span of time with its unit"),
+        ("'watermark.every' = '1500 micros'", "'watermark.every' is a multiple of the units of TIMESTAMP(3)"),
+        ("'scan.watermark.emit.strategy' = 'on-event'", "there is no 'scan.watermark.emit.strategy': each row may"),
+        ("'scan.watermark.alignment.group' = 'a'", "there is no 'scan.watermark.alignment.group': sources do not"),
+        ("'late-rows' = 'a'", "no option 'late-rows'; "),
+    ],
+)
+def test_options_about_watermarks_are_checked(option: str, fault: str) -> None:
+    text = f"CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ({WITHIN}, {option})"
+    (found,) = faults_of(text)
+    assert found.startswith(fault)
+
+
+def behind(rows: list[Any], options: str) -> list[int]:
+    """Return the late rows of a table with some options of its watermark."""
+    text = f"""CREATE TABLE e (v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'e', 'late' = 'b',
+    {options});
+    CREATE TABLE o (v INT) WITH ('url' = 'o'); INSERT INTO o SELECT v FROM b"""
+    return [it["v"] for it in run_sql(text, {"e": rows})["o"]]
+
+
+def test_a_source_that_is_idle_lets_time_advance() -> None:
+    rows = [row(0, 1, 1)[1:], PAUSE(60), PAUSE(30), row(0, 2, 30)[1:], row(0, 3, 40)[1:]]
+    assert behind(rows, "'scan.watermark.idle-timeout' = '1 min'") == [2]
+    assert behind(rows, "'scan.watermark.idle-timeout' = '0 s'") == []
+
+
+def test_a_watermark_in_steps_is_rounded_down() -> None:
+    rows = apart([row(0, 1, 12)[1:], row(0, 2, 11)[1:], row(0, 3, 9)[1:]])
+    assert behind(rows, "'watermark.every' = '10 s'") == [3]

@@ -8,7 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from malflow.sql.bind.joins import conjuncts, together
-from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Relation, Top, Union, Windowed
+from malflow.sql.bind.lateness import kept_rows
+from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
 from malflow.sql.bind.sources import SourceBinder, collected, window_fields
 from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
@@ -135,6 +136,7 @@ class QueryBinder(SourceBinder):
         relation = (
             self._from(query.source, query.where) if query.source else Literals((), self._names.give("values"), ((),))
         )
+        query, relation = self._parted(query, relation)
         columns = [it for item in query.items for it in self._columns(item, relation)]
         binder = self._binder(relation, "SELECT", aggregates=True)
         condition = self._binder(relation, "WHERE").condition
@@ -173,6 +175,28 @@ class QueryBinder(SourceBinder):
             raise self._fault("the hint NAME has one name in it, without a /: NAME('hot')", named.span)
         cure = "write another name, and give the queries in this SELECT aliases"
         return QueryBinder(self._environment, self._names.pinned(values[0], self._fault(cure, named.span).faults[0]))
+
+    def _parted(self, query: tree.Select, relation: Relation) -> tuple[tree.Select, Relation]:
+        """Return a query without its conditions about CURRENT_WATERMARK, and the rows that these keep."""
+        scope, is_numbered = self._scope(relation), isinstance(relation, Numbered)
+
+        def is_time(reference: Reference) -> bool:
+            column, members = scope.find(reference)
+            return column.is_time and not members and not is_numbered
+
+        where, on_time, late = kept_rows(query.where, is_time, self._fault)
+        if on_time and late:
+            return query, relation
+        if not on_time and not late:
+            where = Literal("FALSE", "", span=query.where.span if query.where else query.span)
+        elif isinstance(relation, Windowed):
+            relation = replace(relation, input=self._of_kind(relation.input, is_late=late))
+        else:
+            relation = self._of_kind(relation, is_late=late)
+        return replace(query, where=where), relation
+
+    def _of_kind(self, relation: Relation, *, is_late: bool) -> Relation:
+        return Parted(relation.fields, self._names.give("late" if is_late else "on_time"), relation, is_late)
 
     # The first rows of a window. The number is given in a query, and compared in the query around it.
 

@@ -16,6 +16,7 @@ __all__ = [
     "Joined",
     "Literals",
     "Numbered",
+    "Parted",
     "Relation",
     "Scan",
     "Top",
@@ -68,6 +69,19 @@ class Union(Relation):
     """The rows of several inputs, with columns of the same types."""
 
     inputs: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parted(Relation):
+    """The rows of an input that are on time, or the late ones.
+
+    Attributes:
+        input: the rows.
+        is_late: whether it is the late ones.
+    """
+
+    input: Relation
+    is_late: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class SourceBinder:
         field_ = relation.fields[at]
         if not field_.is_time:
             times = [it.name for it in relation.fields if it.is_time]
-            cure = "a column with WATERMARK FOR is one, and the `window_time` of rows that windows give"
+            cure = "WATERMARK FOR makes one, windows give `window_time`, and a table has that of the INSERTs above it"
             if isinstance(table.table, tree.Derived):
                 cure = "select one; of a join, the later time of both is one, if the bounds tell which is later"
             cure = f"write DESCRIPTOR({times[0]})" if times else cure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from malflow import agg
 from malflow.sources import SingleIteratorSource
@@ -14,6 +14,7 @@ from malflow.sql.bind.relations import (
     Group,
     Joined,
     Literals,
+    Parted,
     Relation,
     Scan,
     Top,
@@ -94,35 +95,20 @@ class StreamBuilder:
         return self._built[relation.name]
 
     def _build(self, relation: Relation) -> Rows:
-        match relation:
-            case Scan():
-                return self._table(relation.table) or self._nothing(relation)
-            case Literals():
-                return self._literals(relation)
-            case Calc():
-                return self._calc(relation)
-            case Union():
-                return self._union(relation)
-            case Windowed():
-                return self._windowed(relation)
-            case Group():
-                return self._group(relation)
-            case Joined():
-                return self._joined(relation)
-            case Expanded():
-                return self._expanded(relation)
-            case Top():
-                return self._top(relation)
-        raise TypeError(f"{type(relation).__name__} is not a relation that can be built")
+        build = self._BUILDERS.get(type(relation))
+        if build is None:
+            raise TypeError(f"{type(relation).__name__} is not a relation that can be built")
+        return build(self, relation)
+
+    def _scan(self, relation: Scan) -> Rows:
+        """Return the rows of a table; none of one that nothing fills."""
+        rows = self._table(relation.table)
+        return rows or Rows(self._provider.new_stream().source(f"{relation.name}.nothing", SingleIteratorSource([])))
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""
         late = None if rows.late is None else build(rows.late, ".late")
         return Rows(build(rows.on_time, ""), late)
-
-    def _nothing(self, relation: Scan) -> Rows:
-        """Return the rows of a table that nothing fills: none."""
-        return Rows(self._provider.new_stream().source(f"{relation.name}.nothing", SingleIteratorSource([])))
 
     def _literals(self, relation: Literals) -> Rows:
         evaluate = [chain(None, row, 0, self._text) for row in relation.rows]
@@ -137,6 +123,12 @@ class StreamBuilder:
     def _union(self, relation: Union) -> Rows:
         is_timed = any(it.is_time for it in relation.fields)
         return united([self.rows(it) for it in relation.inputs], relation.name, is_timed=is_timed)
+
+    def _parted(self, relation: Parted) -> Rows:
+        on_time, late = self.rows(relation.input)
+        if not relation.is_late:
+            return Rows(on_time)
+        return Rows(on_time.filter_map_many(relation.name, _nothing), late)  # the stream has the epochs still
 
     def _windowed(self, relation: Windowed) -> Rows:
         made = _with_windows(relation.time, relation.spec)
@@ -212,6 +204,20 @@ class StreamBuilder:
         made = _elements(operand, relation)
         return self._each(self.rows(relation.input), lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
+    _BUILDERS: ClassVar[dict[type[Relation], Callable[[Any, Any], Rows]]] = {
+        Scan: _scan,
+        Literals: _literals,
+        Calc: _calc,
+        Union: _union,
+        Parted: _parted,
+        Windowed: _windowed,
+        Group: _group,
+        Joined: _joined,
+        Expanded: _expanded,
+        Top: _top,
+    }
+    """What builds each relation."""
+
 
 def _windows(spec: WindowSpec) -> Windows:
     match spec.kind:
@@ -268,6 +274,10 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
 def _own(key: Any, result: Any) -> Any:
     """Return the result of the window that its rows were in, or None for a window that only overlaps it."""
     return result if result.end == key[1] else None
+
+
+def _nothing(rows: Sequence[Any]) -> list[None]:
+    return [None] * len(rows)
 
 
 def _it(value: Any) -> Any:

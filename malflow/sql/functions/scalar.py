@@ -437,7 +437,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"), _NOW),
     **dict.fromkeys(("CURRENT_ROW_TIMESTAMP", "PROCTIME", "CURRENTTIMEMILLIS", "GETDATE", "SYSDATE"), _NOW),
     **dict.fromkeys(("RAND", "RANDOM", "RAND_INTEGER", "UUID"), _CHANCE),
-    "CURRENT_WATERMARK": "write it as WHERE ts <= CURRENT_WATERMARK(ts), for the late rows of a table",
+    "CURRENT_WATERMARK": "WHERE ts <= CURRENT_WATERMARK(ts) keeps the late rows of one table, and has no other form",
     **dict.fromkeys(("TUMBLE_START", "TUMBLE_END", "TUMBLE_ROWTIME"), _OLD.format("TUMBLE")),
     **dict.fromkeys(("HOP_START", "HOP_END", "HOP_ROWTIME"), _OLD.format("HOP")),
     **dict.fromkeys(("SESSION_START", "SESSION_END", "SESSION_ROWTIME"), _OLD.format("SESSION")),
