@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from malflow.aggregators.contract import Aggregator
 from malflow.checks import check_name
 from malflow.errors import GraphError
-from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Relation
-from malflow.sql.build.doors import exit_of
+from malflow.sql.build.doors import Exit
 from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Function
 from malflow.sql.build.python_types import columns_of_class, type_of_hint
-from malflow.sql.build.streams import Rows
+from malflow.sql.build.streams import Leaving
 from malflow.sql.catalog import Catalog
 from malflow.sql.functions.times import instant
 from malflow.sql.syntax.expressions import quoted_name
@@ -54,11 +53,10 @@ class SqlRows:
         columns: its columns.
     """
 
-    def __init__(self, relation: Relation, rows: Rows, names: Names, explain: Callable[[], str]) -> None:
+    def __init__(self, relation: Relation, leaving: Leaving, explain: Callable[[], str]) -> None:
         self.columns = [ColumnType(it.name, it.type.name, it.type.nullable) for it in relation.fields]
         self._fields = relation.fields
-        self._rows = rows
-        self._names = names
+        self._leaving = leaving
         self._explain = explain
 
     def explain(self) -> str:
@@ -74,8 +72,7 @@ class SqlRows:
         Args:
             as_: ``dict``, ``tuple``, or a class that is called with the columns in their order.
         """
-        stream = self._rows.on_time if self._rows.late is None else self._rows.on_time.union(self._rows.late)
-        return stream.map(self._names.give("rows"), exit_of(self._fields, as_))
+        return self._leaving(Exit(self._fields, as_))
 
 
 class Sql:
@@ -194,9 +191,8 @@ class Sql:
         """
         given = {key: _value_of(key, it) for key, it in parameters.items()}
         source = Source(text, name)
-        relation, rows = self._catalog.query(name, source, given)
-        explain = partial(self._catalog.explained, [(None, relation)], source)
-        return SqlRows(relation, rows, self._catalog.names(name), explain)
+        relation, leaving = self._catalog.query(name, source, given)
+        return SqlRows(relation, leaving, partial(self._catalog.explained, [(None, relation)], source))
 
 
 def read_source(text: str | Path) -> Source:

@@ -17,7 +17,7 @@ from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected, path_name
 from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Function, imported
-from malflow.sql.build.streams import Rows, StreamBuilder
+from malflow.sql.build.streams import Leaving, Rows, StreamBuilder
 from malflow.sql.explain import Root, aligned, explained
 from malflow.sql.functions.aggregates import AGGREGATES
 from malflow.sql.functions.scalar import SCALAR
@@ -66,7 +66,7 @@ class Catalog:
         self._used: set[str] = set()
         self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
         self._now: set[str] = set()
-        self._builder = StreamBuilder(provider, lambda name: self._tables[name].rows())
+        self._builder = StreamBuilder(provider, self._tables.__getitem__)
 
     def names(self, name: str) -> Names:
         """Return the names below that of a table or query."""
@@ -150,8 +150,8 @@ class Catalog:
 
         collected(run, statements)
 
-    def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[Relation, Rows]:
-        """Return a query, and its streams.
+    def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[Relation, Leaving]:
+        """Return a query, and what builds the stream of its rows.
 
         Raises:
             SqlError: with all faults that were found, or if it is not a query.
@@ -161,12 +161,13 @@ class Catalog:
         statements = parse(text)
         if len(statements) != 1 or not isinstance(statements[0], tree.Query):
             raise SqlError([Fault("expected one query", Span(0, len(text.text)), text)])
-        relation = self._binder(text, self.names(name), parameters).whole(statements[0])
+        names = self.names(name)
+        relation = self._binder(text, names, parameters).whole(statements[0])
         unused = [it for it in parameters if not any(token.text == f":{it}" for token in tokens(text))]
         if unused:
             raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
         self._queries.add(name)
-        return relation, self._builder.rows_of(relation, text)
+        return relation, self._builder.leaving(relation, text, "rows", names)
 
     def relation(self, query: tree.Query, text: Source) -> Relation:
         """Return a query that is read already as a relation.
@@ -289,8 +290,10 @@ class Catalog:
         table.ends = table.ends and (table.is_written or self.ends(rows))
         place = f"{text.name}:{text.position(statement.span.start)[0]}"
 
-        def built(relation: Relation) -> Rows:
+        def built(relation: Relation) -> Rows | Leaving:
             with written_at(place):
+                if table.is_written:
+                    return self._builder.leaving(relation, text, "value", table.names)
                 return self._builder.rows_of(relation, text)
 
         wrong = table.insert(rows, built)

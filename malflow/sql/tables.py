@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
 from malflow.connectors.address import Address
 from malflow.connectors.by_name import Replacement
@@ -18,9 +19,9 @@ from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Relation
 from malflow.sql.bind.scope import Field, Scope
-from malflow.sql.build.chains import chain
-from malflow.sql.build.doors import door, exit_of
-from malflow.sql.build.streams import Rows, united
+from malflow.sql.build.chains import chain, every
+from malflow.sql.build.doors import Door, Exit
+from malflow.sql.build.streams import Leaving, Rows, united
 from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
@@ -47,16 +48,30 @@ Connect = Callable[[str, str, dict[str, str]], Any]
 """Returns the source or sink of a table by its name, its URL and its options."""
 
 
+class Entry(NamedTuple):
+    """How rows come into a table.
+
+    Attributes:
+        build: builds the streams of its rows.
+        values: returns streams of values, and the door that makes rows of them; None if other steps come after it.
+        is_checked: whether all columns come through a door.
+    """
+
+    build: Callable[[], Rows | None]
+    values: Callable[[], tuple[Rows, Door]] | None
+    is_checked: bool = True
+
+
 class Table:
     """A table.
 
     Args:
         fields: its columns.
         names: names for its operators.
-        build: builds the streams of its rows; None for a table that INSERTs fill.
+        entry: how its rows come; None for a table that INSERTs fill.
         connection: makes what its rows are written to; None if it can't be written to.
         place: where its rows come from, for EXPLAIN.
-        step: the kind of the operator that queries read.
+        step: the name of the operator that queries read.
         time: the column of the time of a stream of Python; empty if it has none.
         mark: its watermark; None if it has none.
 
@@ -66,6 +81,7 @@ class Table:
         ends: whether its rows end.
         is_named: whether a query or view names it, and so may rely on its time attribute.
         is_inserted: whether INSERTs add rows.
+        is_checked: whether all columns have come through a door.
         step: the name of the operator that queries read.
         time: the rule of its watermark, or the column of its time; empty if it has none.
     """
@@ -74,9 +90,9 @@ class Table:
         self,
         fields: tuple[Field, ...],
         names: Names,
-        build: Callable[[], Rows | None] | None = None,
-        connection: Callable[[], Any] | None = None,
+        entry: Entry | None = None,
         *,
+        connection: Callable[[], Any] | None = None,
         place: str = "the rows of INSERTs",
         step: str = "",
         time: str = "",
@@ -85,15 +101,16 @@ class Table:
         self.fields = fields
         self.names = names
         self.place = place
-        self.step = f"{names}.{step}" if step else ""
+        self.step = step
         self.time = time or (mark.rule if mark else "")
         self.mark = mark
         self.ends = True
         self.is_named = False
         self.is_inserted = False
-        self._pending: list[Callable[[], Rows]] = []
-        self._inserted: list[Rows] = []
-        self._build = build
+        self.is_checked = entry is not None and entry.is_checked
+        self._pending: list[Callable[[], Any]] = []
+        self._inserted: list[Any] = []
+        self._entry = entry
         self._connection = connection
         self._rows: Rows | None = None
         self._is_read = False
@@ -102,8 +119,12 @@ class Table:
         """Return its streams, built once; None if nothing fills it."""
         self._is_read = True
         if self._rows is None:
-            self._rows = self._of_inserts() if self._build is None else self._build()
+            self._rows = self._of_inserts() if self._entry is None else self._entry.build()
         return self._rows
+
+    def values(self) -> tuple[Rows, Door] | None:
+        """Return streams of values, and the door that makes rows of them; None if other steps come after it."""
+        return self._entry.values() if self._entry and self._entry.values else None
 
     def late_rows(self) -> Rows | None:
         """Return its late rows, as ones that are neither on time nor late; None if there can be none."""
@@ -132,9 +153,9 @@ class Table:
         """Whether its rows are written to a connection."""
         return self._connection is not None
 
-    def insert(self, rows: Relation, build: Callable[[Relation], Rows]) -> str:
+    def insert(self, rows: Relation, build: Callable[[Relation], Rows | Leaving]) -> str:
         """Add rows with its columns to the table; return why that can't be, or an empty text."""
-        if self._build is not None and self._connection is None:
+        if self._entry is not None and self._connection is None:
             return f"is {self.place}: it can't be written to"
         if self._connection is None and (wrong := self._retimed(rows)):
             return wrong
@@ -160,14 +181,14 @@ class Table:
     def write(self, name: str, place: str) -> None:
         """Write all rows that were inserted to the connection of the table, by a sink of a name."""
         self.build()
-        streams = [it for rows in self._inserted for it in (rows.on_time, rows.late) if it is not None]
         if self._connection is None:
             return
         with written_at(place):
             connection = self._connection()
-            stream = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
-            value = exit_of(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
-            stream.map(self.names.give("value"), value).sink(name, connection)
+            leaving = Exit(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
+            first, *others = [build(leaving) for build in self._inserted]
+            stream = first.union(*others) if others else first
+            stream.sink(name, connection)
 
 
 _OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
@@ -195,21 +216,31 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
         if known[time].kind not in TIMES:
             raise _fault(f"time={time!r} is {known[time].name}; use TIMESTAMP", Span(0, 0), schema)
         fields = tuple(replace(it, is_time=it.name == time) for it in fields)
-    made, row, place = door(fields), names.give("row"), names.give("time")
     digits = next((it.type.size for it in fields if it.is_time), None)
+    place, door = names.give("time"), Door(fields, str(names).partition(".")[2])
 
-    def rows(of: Any, end: str) -> Any:
-        found = of.map(f"{row}{end}", made)
-        return found if digits is None else found.convert_timestamps(f"{place}{end}", _units_of(digits))
+    def timed(of: Any, end: str) -> Any:
+        return of if digits is None else of.convert_timestamps(f"{place}{end}", _units_of(digits))
+
+    @cache
+    def values() -> tuple[Rows, Door]:
+        return Rows(timed(stream, ""), None if late is None else timed(late, ".late")), door
 
     return Table(
         fields,
         names,
-        lambda: Rows(rows(stream, ""), None if late is None else rows(late, ".late")),
+        Entry(lambda: _made(*values(), names, every(fields), schema), values),
         place="a stream of Python",
-        step="row" if time is None else "time",
+        step="" if time is None else f"{names}.time",
         time=time or "",
     )
+
+
+def _made(values: Rows, door: Door, names: Names, items: Sequence[Typed], text: Source) -> Rows:
+    """Return the rows that a door makes of values."""
+    name, made = names.give("row"), chain(door, items, text)
+    late = None if values.late is None else values.late.filter_map_many(f"{name}.late", made)
+    return Rows(values.on_time.filter_map_many(name, made), late)
 
 
 def _units_of(digits: int) -> Callable[[Any], Any]:
@@ -243,31 +274,33 @@ def created(
             raise _fault(f"option {key!r} is about a source; {_NO_URL}", at, text)
         if items is not None:
             raise _fault(f"computed columns are of a source; {_NO_URL}", span, text)
-        return Table(fields, names, mark=mark, step="watermark" if mark and mark.bound is not None else "")
+        return Table(fields, names, mark=mark, step=f"{names}.watermark" if mark and mark.bound is not None else "")
     if mark is not None and mark.bound is None:
         cure = f"write {mark.column} - INTERVAL '5' SECOND"
         raise _fault(f"a source has no watermark of its own; {cure}", mark.span, text)
     plain = {key: value for key, (value, _) in options.items()}
 
-    def build() -> Rows:
-        connection, as_json = _typed(connect(name, url, plain), physical)
-        stream = provider.new_stream().source(names.own("source"), connection)
-        rows = stream.map(names.give("row"), door(physical, as_json=as_json, may_lack=prompt is not None))
-        if items is not None:
-            rows = rows.filter_map_many(names.give("computed"), chain(None, items, len(physical), text))
-        return Rows(rows) if mark is None else mark.rows(rows, names.give("watermark"))
+    written = f"{text.name}:{text.position(statement.span.start)[0]}"
 
-    def placed() -> Rows:
-        with written_at(f"{text.name}:{text.position(statement.span.start)[0]}"):
-            return build()
+    @cache
+    def values() -> tuple[Rows, Door]:
+        with written_at(written):
+            connection, as_json = _typed(connect(name, url, plain), physical)
+            door = Door(physical, name, as_json=as_json, may_lack=prompt is not None)
+            return Rows(provider.new_stream().source(names.own("source"), connection)), door
+
+    def rows() -> Rows:
+        with written_at(written):
+            found = _made(*values(), names, items or every(physical), text)
+            return found if mark is None else mark.rows(found.on_time, names.give("watermark"))
 
     table = Table(
         fields,
         names,
-        placed,
-        lambda: connect(name, url, plain),
+        Entry(rows, None if mark or items else values, is_checked=not items),
+        connection=lambda: connect(name, url, plain),
         place=str(Address.parse(url)),
-        step="watermark" if mark else "calc" if items else "row",
+        step=f"{names}.watermark" if mark else f"{names}.row" if items else str(names),
         mark=mark,
     )
     table.ends = prompt is not None and prompt.ends(url, plain)
@@ -303,7 +336,7 @@ _NO_URL = "add 'url' = 'kafka://broker/bids' or the like"
 def late_of(table: Table, name: str) -> Table:
     """Return the late rows of a table as one without a time attribute: they have passed the watermark."""
     fields = tuple(replace(it, is_time=False) for it in table.fields)
-    late = Table(fields, table.names, table.late_rows, place=f"the late rows of {name}")
+    late = Table(fields, table.names, Entry(table.late_rows, None, table.is_checked), place=f"the late rows of {name}")
     late.ends = table.ends
     return late
 

@@ -10,6 +10,9 @@ _PYTHON = "sql/python.py"
 _NUMBERS = "sql/functions/numbers.py"
 _TIMES = "sql/functions/times.py"
 _PATTERNS = "sql/functions/patterns.py"
+_DOORS = "sql/build/doors.py"
+_CHAINS = "sql/build/chains.py"
+_FUSED = "tests/sql/test_fused.py::"
 _ORACLE = "tests/oracles/test_sql.py::test_an_answer_is_that_of_flink_or_differs_on_purpose"
 _TIME = "tests/oracles/test_sql_time.py::test_an_answer_is_that_of_flink"
 _DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
@@ -125,5 +128,37 @@ SQL_BUGS = [
         "        return 1 if fields[node.index].window == _END else None",
         "        return 0 if fields[node.index].window == _END else None",
         ("tests/sql/test_tables.py::test_rows_are_joined_with_the_window_that_ends_at_their_time",),
+    ),
+    Bug(
+        "the columns of a tuple are taken from a value of any class",
+        "all values of a stream are of one class",
+        _DOORS,
+        "[{taken} if type(v) is kind else read(v, names)]",
+        "[{taken}]",
+        (f"{_FUSED}test_a_chain_with_its_door_and_exit_is_the_same_as_single_steps",),
+    ),
+    Bug(
+        "a whole number at the door may have one bit more",
+        "the sign has a bit of its own",
+        _DOORS,
+        "{variable}.bit_length() < {INTEGERS",
+        "{variable}.bit_length() <= {INTEGERS",
+        (f"{_FUSED}test_a_value_that_is_no_row_fails_as_in_a_step_of_its_own",),
+    ),
+    Bug(
+        "what is computed leaves without a look at its size",
+        "the columns were checked at the door",
+        _CHAINS,
+        'it.type.kind if is_checked and isinstance(it, Column) else ""',
+        "it.type.kind",
+        (f"{_FUSED}test_a_number_that_is_too_large_does_not_leave",),
+    ),
+    Bug(
+        "a row that fails in a chain with a door is explained as the value before it",
+        "the columns of the chain fail, not the door",
+        _CHAINS,
+        '"row_of": given.row',
+        '"row_of": list',
+        (f"{_FUSED}test_a_part_that_fails_is_named_with_its_place",),
     ),
 ]

@@ -34,7 +34,7 @@ def values_of_malflow(text: str) -> list[Any]:
     binder = ExpressionBinder(Scope(fields, source))
     where = None if select.where is None else binder.condition(select.where)  # type: ignore[attr-defined]
     items = [binder.bind(it.expression) for it in select.items]  # type: ignore[attr-defined]
-    return [it for it in chain(where, items, len(fields), source)(ROWS) if it is not None]
+    return [it for it in chain(len(fields), items, source, where)(ROWS) if it is not None]
 
 
 def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:

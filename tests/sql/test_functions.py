@@ -29,7 +29,7 @@ ROW = (7, 2.5, None, "text", 0, 0, 0, 0, (1, 2))
 def value_of(expression: str, row: tuple[Any, ...] = ROW, schema: str = SCHEMA) -> Any:
     """Return the value of an expression for a row."""
     node, width, source = bound(expression, schema)
-    ((value,),) = chain(None, [node], width, source)([row])
+    ((value,),) = chain(width, [node], source)([row])
     return value
 
 

@@ -141,7 +141,7 @@ def test_values_are_those_of_the_types(parts: list[str]) -> None:
             node = ExpressionBinder(Scope(fields, source)).bind(select.items[0].expression)  # type: ignore[attr-defined]
         except SqlError:
             continue
-        compute = chain(None, [node], len(fields), source)
+        compute = chain(len(fields), [node], source)
         for row in ROWS:
             value, fault = outcome(compute, row)
             assert "(SQL:1:" in fault if fault else fits(value, node), (part, node.type, value, fault)

@@ -158,7 +158,7 @@ def test_a_query_from_python_explains_itself() -> None:
     SingleThreadRuntime(build).execute()
     assert cells(found[0]) == [
         ["calc WHERE id > 1", "append", "s.q.calc", "state: none"],
-        ["t", "append", "s.t.row", "a stream of Python"],
+        ["t", "append", "a stream of Python"],
     ]
 
 

@@ -102,7 +102,7 @@ def test_a_value_goes_through_its_type(kind: str, value: Any, inner: Any) -> Non
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_column(kind: str, value: Any, words: str) -> None:
-    with pytest.raises(OperatorError, match=rf"operator 's\.t\.row' failed .*{words}"):
+    with pytest.raises(OperatorError, match=rf"operator 's\.q\.calc' failed .*table 't', {words}"):
         rows_of("SELECT v FROM t", [{"v": value}], f"v {kind}")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from malflow.cli.output.texts import aligned
 from malflow.sinks.stdout import StdOutSink
 from malflow.sql.bind.scope import Field
-from malflow.sql.build.doors import exit_of
+from malflow.sql.build.chains import leaves
+from malflow.sql.build.doors import Exit
 from malflow.sql.types import MOST_DIGITS, NUMBERS
 from malflow.words import cut, printable
 
@@ -49,10 +50,10 @@ class Form:
 class _Json(Form):
     def __init__(self, fields: Sequence[Field]) -> None:
         super().__init__(fields)
-        self._exit = exit_of(fields, dict, as_json=True)
+        self._exit = leaves(Exit(fields, dict, as_json=True))
 
     def text(self, rows: Sequence[tuple[Any, ...]]) -> str:
-        return "".join(f"{json.dumps(self._exit(it), ensure_ascii=False)}\n" for it in rows)
+        return "".join(f"{json.dumps(it, ensure_ascii=False)}\n" for it in self._exit(rows))
 
 
 class _Texts(Form):
@@ -64,10 +65,10 @@ class _Texts(Form):
         digits = [
             replace(it, type=replace(it.type, size=MOST_DIGITS)) if it.type.kind == "DECIMAL" else it for it in fields
         ]
-        self._exit = exit_of(digits, tuple, as_json=True)
+        self._exit = leaves(Exit(digits, tuple, as_json=True))
 
     def text(self, rows: Sequence[tuple[Any, ...]]) -> str:
-        cells = [[*map(_text, self._exit(it))] for it in rows]
+        cells = [[*map(_text, it)] for it in self._exit(rows)]
         written = self.written(cells, is_first=not self._is_begun)
         self._is_begun = True
         return written

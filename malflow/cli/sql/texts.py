@@ -257,7 +257,7 @@ def _key(
     order: Sequence[tree.Ordering], items: Sequence[Typed], relation: Relation, text: Source
 ) -> Callable[[tuple[Any, ...]], Any]:
     """Return the function of the key by which rows are sorted. NULL is the least value, as in Flink."""
-    keys = chain(None, items, len(relation.fields), text)
+    keys = chain(len(relation.fields), items, text)
     ways = [(it.descending, not it.descending if it.nulls_first is None else it.nulls_first) for it in order]
 
     def key(row: tuple[Any, ...]) -> Any:

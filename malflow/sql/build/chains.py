@@ -13,13 +13,15 @@ from decimal import Decimal, localcontext
 from hashlib import blake2b
 from typing import Any
 
+from malflow.sql.bind.scope import Field
+from malflow.sql.build.doors import Door, Exit
 from malflow.sql.functions import namespace
 from malflow.sql.functions.numbers import DECIMALS
 from malflow.sql.python import PythonWriter
 from malflow.sql.text import NOWHERE, Source
-from malflow.sql.typed import Called, Keeping, Lenient, Strict, Typed, all_within, stands_alone
+from malflow.sql.typed import Called, Column, Keeping, Lenient, Strict, Typed, all_within, stands_alone
 
-__all__ = ["chain", "defined"]
+__all__ = ["Chain", "chain", "defined", "every", "leaves"]
 
 Chain = Callable[[Sequence[Any]], list[Any]]
 
@@ -36,43 +38,81 @@ def defined(name: str, source: str, **names: object) -> Any:
     return scope[name]
 
 
-def chain(where: Typed | None, items: Sequence[Typed], width: int, text: Source) -> Chain:
-    """Return the function that filters rows of so many columns, and computes columns of those that stay.
+def every(fields: Sequence[Field]) -> list[Typed]:
+    """Return columns as they are."""
+    return [Column(it.type, NOWHERE, at, it.name, it.is_time) for at, it in enumerate(fields)]
+
+
+def chain(
+    given: Door | int,
+    items: Sequence[Typed],
+    text: Source,
+    where: Typed | None = None,
+    leaving: Exit | None = None,
+    *,
+    is_checked: bool = False,
+) -> Chain:
+    """Return the function that filters rows, and computes columns of those that stay.
 
     Args:
-        where: the condition; None for all rows.
+        given: the number of columns of the rows; or the door that makes them, if the function gets values of a stream.
         items: the columns.
-        width: how many columns a row has.
         text: the text, for the places in errors.
+        where: the condition; None for all rows.
+        leaving: makes what the function returns of the columns; None for tuples.
+        is_checked: whether the columns of the rows fit their types.
     """
+    width = given if isinstance(given, int) else len(given.fields)
     writer = PythonWriter()
-    row = f"({''.join(f'{writer.value(it)}, ' for it in items)})"
+    columns = [writer.value(it) for it in items]
+    fitting = [it.type.kind if is_checked and isinstance(it, Column) else "" for it in items]
+    row = f"({''.join(f'{it}, ' for it in columns)})" if leaving is None else leaving.source(columns, fitting)
     if where is not None:
         row = f"{row} if {writer.when(where)} else None"
-    columns = "".join(f"c{at}, " if at in writer.used else "_, " for at in range(width))
     parts = _parts([*([where] if where is not None else []), *items], width, text)
-    needs_context = any(it.type.kind == "DECIMAL" for node in items for it in all_within(node)) or (
-        where is not None and any(it.type.kind == "DECIMAL" for it in all_within(where))
-    )
+    nodes = [*items] if where is None else [where, *items]
+    needs_context = any(it.type.kind == "DECIMAL" for node in nodes for it in all_within(node))
+    named = {} if leaving is None else leaving.constants
+    constants = {**writer.constants, **named, "parts": parts, "explain": explain, "row_of": tuple}
+    if isinstance(given, int):
+        columns = [f"c{at}, " if at in writer.used else "_, " for at in range(width)]
+        return _function(row, f"for {''.join(columns).rstrip() or '_'} in rows", needs_context, constants)
+    constants |= {**given.constants, "row_of": given.row}
+    return _by_class(lambda kind: _function(row, given.clauses(kind), needs_context, {**constants, "kind": kind}))
+
+
+def leaves(leaving: Exit) -> Chain:
+    """Return the function that makes what leaves of rows."""
+    return chain(len(leaving.fields), every(leaving.fields), Source(""), leaving=leaving)
+
+
+def _function(row: str, clauses: str, needs_context: bool, constants: dict[str, object]) -> Chain:
+    """Return the function of one comprehension."""
     lines = [
         "def calc(rows):",
         "    try:",
         *(["        with localcontext(DECIMALS):"] if needs_context else ["        if True:"]),
-        f"            return [{row} for {columns.rstrip() or '_'} in rows]",
+        f"            return [{row} {clauses}]",
         "    except Exception as error:",
-        "        if len(rows) == 1: explain(parts, rows[0], error)",
+        "        if len(rows) == 1: explain(parts, row_of(rows[0]), error)",
         "        raise",
     ]
     return defined(  # type: ignore[no-any-return]  # a generated function
-        "calc",
-        "\n".join(lines),
-        localcontext=localcontext,
-        DECIMALS=DECIMALS,
-        Decimal=Decimal,
-        explain=explain,
-        parts=parts,
-        **writer.constants,
+        "calc", "\n".join(lines), localcontext=localcontext, DECIMALS=DECIMALS, Decimal=Decimal, **constants
     )
+
+
+def _by_class(make: Callable[[type], Chain]) -> Chain:
+    """Return a function that is made for the class of the first value, once for each class."""
+    made: dict[type, Chain] = {}
+
+    def calc(values: Sequence[Any]) -> list[Any]:
+        kind = type(values[0])
+        if kind not in made:
+            made[kind] = make(kind)
+        return made[kind](values)
+
+    return calc
 
 
 Part = tuple[str, str, dict[str, object]]

@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, NoReturn
 
+from malflow.aggregators.fields import source_of_field
 from malflow.sql.bind.scope import Field
-from malflow.sql.build.chains import defined
 from malflow.sql.functions.numbers import decimal_of, number_of_text, single, within
 from malflow.sql.functions.times import (
     date_of_text,
@@ -25,68 +25,104 @@ from malflow.sql.functions.times import (
 from malflow.sql.types import INTEGERS, LONGEST, TEXTS, TIMES, SqlType
 from malflow.words import short_repr
 
-__all__ = ["door", "exit_of", "fitted", "outer_value"]
+__all__ = ["Door", "Exit", "fitted", "outer_value"]
 
 
-def door(fields: Sequence[Field], *, as_json: bool = False, may_lack: bool = False) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function that makes a row of a mapping, tuple or object, and checks each column.
+class Door:
+    """Makes rows of the values of a stream, and checks each column.
+
+    A value is a mapping, a tuple in the order of the columns, or an object with attributes.
 
     Args:
         fields: the columns.
+        table: the name of the table, for messages.
         as_json: whether a text is any value of JSON, as in Flink. Other values than texts are written as JSON.
         may_lack: whether an item that a mapping lacks is NULL.
-
-    Raises, when called:
-        ValueError: if a value is missing, does not fit its type, or is NULL in a column without it.
     """
-    names = [it.name for it in fields]
-    kinds = [it.type for it in fields]
-    whats = [f"column {it.name!r}" for it in fields]
-    checked = ", ".join(_checked(f"v{at}", it.type, at, as_json=as_json) for at, it in enumerate(fields))
-    values = "".join(f"v{at}, " for at in range(len(fields)))
-    lines = [
-        "def row(value):",
-        f"    is_row = value.__class__ is tuple and len(value) == {len(fields)}",
-        f"    {values.rstrip()} = value if is_row else read(value, names)",
-        f"    return ({checked},)",
-    ]
-    return defined(  # type: ignore[no-any-return]  # a generated function
-        "row",
-        "\n".join(lines),
-        names=names,
-        kinds=kinds,
-        whats=whats,
-        read=_found if may_lack else _read,
-        fit=fitted,
-        text=_json_text,
-    )
+
+    def __init__(self, fields: Sequence[Field], table: str, *, as_json: bool = False, may_lack: bool = False) -> None:
+        self.fields = tuple(fields)
+        self._as_json = as_json
+        self._read = _found if may_lack else read_columns
+        self.names = [it.name for it in fields]
+        self._whats = [f"table {table!r}, column {it.name!r}" for it in fields]
+        self.constants: dict[str, object] = {
+            "read": self._read,
+            "fit": fitted,
+            "text": _json_text,
+            "names": self.names,
+            "kinds": [it.type for it in fields],
+            "whats": self._whats,
+        }
+
+    def clauses(self, kind: type) -> str:
+        """Return the clauses of a comprehension over `rows` that name the columns of each: `c0`, `c1` and so on.
+
+        Args:
+            kind: the class of most values. Of other ones the columns are read by calls.
+        """
+        columns = "".join(f"c{at}, " for at in range(len(self.fields)))
+        if kind is tuple or list(getattr(kind, "_fields", ())) == self.names:
+            taken = "v"
+        elif kind is dict and self._read is _found:
+            taken = f"({''.join(f'v.get({it!r}), ' for it in self.names)})"
+        elif kind is dict or not issubclass(kind, Mapping | list | tuple):
+            taken = f"({''.join(f'{source_of_field(it, mapping=kind is dict)}, ' for it in self.names)})"
+        else:
+            taken = "read(v, names)"
+        checks = "".join(_check(f"c{at}", it.type, at, as_json=self._as_json) for at, it in enumerate(self.fields))
+        return f"for v in rows for {columns.rstrip()} in [{taken} if type(v) is kind else read(v, names)]{checks}"
+
+    def row(self, value: Any) -> tuple[Any, ...]:
+        """Return the row of a value.
+
+        Raises:
+            ValueError: if a column is missing, does not fit its type, or is NULL and must not be.
+        """
+        values = self._read(value, self.names)
+        texts = [self._as_json and it.type.kind in TEXTS for it in self.fields]
+        given = [_json_text(it) if is_text else it for it, is_text in zip(values, texts, strict=True)]
+        return tuple(map(fitted, given, [it.type for it in self.fields], self._whats))
 
 
-def _checked(variable: str, kind: SqlType, at: int, *, as_json: bool) -> str:
-    """Return the source of a checked value: of the usual class as it is, of another by a call."""
-    plain = {"BIGINT": "int", "DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes"}.get(kind.kind)
-    if kind.kind == "VARCHAR" and kind.size == LONGEST:
-        plain = "str"
+_PLAIN_CLASSES = {"DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes", "VARCHAR": "str"}
+_PLAIN_CLASSES |= dict.fromkeys((*INTEGERS, *TIMES, "DATE"), "int")
+"""The usual class of the values of types. Values of another class are converted by a call."""
+
+
+def _check(variable: str, kind: SqlType, at: int, *, as_json: bool) -> str:
+    """Return the clause that checks a column: a value of the usual class stays as it is."""
     given = f"text({variable})" if as_json and kind.kind in TEXTS else variable
-    call = f"fit({given}, kinds[{at}], whats[{at}])"
+    call, plain = f"fit({given}, kinds[{at}], whats[{at}])", _PLAIN_CLASSES.get(kind.kind)
     if plain is None:
-        return call
-    test = f"{variable}.__class__ is {plain}"
+        return f" for {variable} in [{call}]"
+    test = f"type({variable}) is {plain}"
     if plain == "int":
-        test = f"{test} and -9223372036854775808 <= {variable} <= 9223372036854775807"
-    return f"({variable} if {test} else {call})"
+        test = f"{test} and {variable}.bit_length() < {INTEGERS.get(kind.kind, 32 if kind.kind == 'DATE' else 64)}"
+    elif kind.size and kind.size != LONGEST:
+        test = f"{test} and len({variable}) <= {kind.size}"
+    if kind.nullable:
+        test = f"{test} or {variable} is None"
+    return f" for {variable} in [{variable} if {test} else {call}]"
 
 
 def _json_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _read(value: Any, names: Sequence[str]) -> list[Any]:
-    """Return the columns of a value: items of a mapping, or attributes."""
+def read_columns(value: Any, names: Sequence[str]) -> Sequence[Any]:
+    """Return the columns of a value: items of a tuple or mapping, or attributes.
+
+    Raises:
+        ValueError: if one is missing.
+        TypeError: if a tuple has more or fewer columns.
+    """
     try:
         if isinstance(value, Mapping):
             return [value[name] for name in names]
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+            if type(value) is tuple and len(value) == len(names):
+                return value
             raise TypeError(f"a row has the columns {', '.join(names)}; got {short_repr(value)}")
         return [getattr(value, name) for name in names]
     except (KeyError, AttributeError) as error:
@@ -94,9 +130,9 @@ def _read(value: Any, names: Sequence[str]) -> list[Any]:
         raise ValueError(f"column {missing!r} is missing in {short_repr(value)}") from None
 
 
-def _found(value: Any, names: Sequence[str]) -> list[Any]:
+def _found(value: Any, names: Sequence[str]) -> Sequence[Any]:
     """Return the columns of a value; NULL for items that a mapping lacks."""
-    return [*map(value.get, names)] if isinstance(value, Mapping) else _read(value, names)
+    return [*map(value.get, names)] if isinstance(value, Mapping) else read_columns(value, names)
 
 
 def fitted(value: Any, kind: SqlType, what: str) -> Any:
@@ -215,7 +251,9 @@ def _map(value: Any, kind: SqlType) -> dict[Any, Any]:
 
 
 def _row(value: Any, kind: SqlType) -> tuple[Any, ...]:
-    parts = value if isinstance(value, list | tuple) and len(value) == len(kind.items) else _read(value, kind.names)
+    parts = (
+        value if isinstance(value, list | tuple) and len(value) == len(kind.items) else read_columns(value, kind.names)
+    )
     return tuple(_fit(it, of) for it, of in zip(parts, kind.items, strict=True))
 
 
@@ -235,38 +273,58 @@ _FITTING: dict[str, Callable[[Any, SqlType], Any]] = {
 }
 
 
-def exit_of(fields: Sequence[Field], kind: Any, *, as_json: bool = False) -> Callable[[tuple[Any, ...]], Any]:
-    """Return the function that makes a dict, a tuple, or an instance of a class, of a row.
+class Exit:
+    """Makes a dict, a tuple, or an instance of a class of the columns of a row.
 
     Whole numbers are checked to fit their types; instants become datetimes. For JSON they become texts, bytes texts of
     hexadecimal digits, and a DECIMAL a number if it has up to 15 digits, which a float holds, and a text otherwise.
+
+    Args:
+        fields: the columns.
+        kind: ``dict``, ``tuple``, or a class that is called with the columns.
+        as_json: whether the values are written as JSON.
     """
-    names = [it.name for it in fields]
-    values = [_outer(f"v{at}", it.type, f"kinds[{at}]", as_json=as_json) for at, it in enumerate(fields)]
-    if kind is dict:
-        made = f"{{{', '.join(f'{name!r}: {it}' for name, it in zip(names, values, strict=True))}}}"
-    else:
-        made = f"({''.join(f'{it}, ' for it in values)})" if kind is tuple else f"kind({', '.join(values)})"
-    unpacked = "".join(f"v{at}, " for at in range(len(fields)))
-    source = f"def value(row):\n    {unpacked.rstrip()} = row\n    return {made}"
-    outer = _json_value if as_json else outer_value
-    return defined(  # type: ignore[no-any-return]  # a generated function
-        "value", source, kind=kind, kinds=[it.type for it in fields], outer=outer, within=within
-    )
+
+    def __init__(self, fields: Sequence[Field], kind: Any = dict, *, as_json: bool = False) -> None:
+        self.fields = fields
+        self._kind = kind
+        self._as_json = as_json
+        self.constants: dict[str, object] = {
+            "made": kind,
+            "types": [it.type for it in fields],
+            "outer": _json_value if as_json else outer_value,
+            "within": within,
+        }
+
+    def source(self, columns: Sequence[str], fitting: Sequence[str]) -> str:
+        """Return the source of what leaves.
+
+        Args:
+            columns: the source of each column.
+            fitting: for each the kind of type that it is known to fit; an empty text if it is to be checked.
+        """
+        values = [
+            it if kind == of.type.kind and kind in INTEGERS else self._value(it, of.type, at)
+            for at, (it, kind, of) in enumerate(zip(columns, fitting, self.fields, strict=True))
+        ]
+        if self._kind is dict:
+            names = [it.name for it in self.fields]
+            return f"{{{', '.join(f'{name!r}: {it}' for name, it in zip(names, values, strict=True))}}}"
+        return f"({''.join(f'{it}, ' for it in values)})" if self._kind is tuple else f"made({', '.join(values)})"
+
+    def _value(self, source: str, kind: SqlType, at: int) -> str:
+        if kind.kind in INTEGERS:
+            bits, name = INTEGERS[kind.kind], f"x{at}"
+            fits = f"{name} if {{}}.bit_length() < {bits} else within({name}, {bits})"
+            if kind.nullable:
+                return f"(None if ({name} := {source}) is None else {fits.format(name)})"
+            return f"({fits.format(f'({name} := {source})')})"
+        is_plain = kind.kind in _PLAIN or (kind.kind in {"DECIMAL", "BINARY", "VARBINARY"} and not self._as_json)
+        return source if is_plain else f"outer({source}, types[{at}])"
 
 
 _PLAIN = frozenset({"BOOLEAN", "FLOAT", "DOUBLE", *TEXTS})
 """Types with values that leave as they are, also for JSON."""
-
-
-def _outer(variable: str, kind: SqlType, index: str, *, as_json: bool) -> str:
-    """Return the source of a value as it leaves."""
-    if kind.kind in INTEGERS:
-        half = 1 << (INTEGERS[kind.kind] - 1)
-        fits = f"{variable} if {-half} <= {variable} < {half} else within({variable}, {INTEGERS[kind.kind]})"
-        return f"(None if {variable} is None else {fits})" if kind.nullable else f"({fits})"
-    is_plain = kind.kind in _PLAIN or (kind.kind in {"DECIMAL", "BINARY", "VARBINARY"} and not as_json)
-    return variable if is_plain else f"outer({variable}, {index})"
 
 
 def outer_value(value: Any, kind: SqlType) -> Any:

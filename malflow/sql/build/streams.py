@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from malflow import agg
 from malflow.sources import SingleIteratorSource
+from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import (
     Calc,
     Expanded,
@@ -24,11 +25,27 @@ from malflow.sql.bind.relations import (
 )
 from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
-from malflow.sql.build.chains import chain
+from malflow.sql.build.chains import chain, every
+from malflow.sql.build.doors import Door, Exit
 from malflow.sql.text import Source
 from malflow.windows import Windows, cumulating, session, sliding, tumbling
 
-__all__ = ["Rows", "StreamBuilder", "united"]
+__all__ = ["Leaving", "Rows", "StreamBuilder", "united"]
+
+
+T = TypeVar("T")
+
+
+class Readable(Protocol):
+    """A table that queries read."""
+
+    is_checked: bool
+
+    def rows(self) -> Rows | None:
+        """Return its streams; None if nothing fills it."""
+
+    def values(self) -> tuple[Rows, Door] | None:
+        """Return streams of values, and the door that makes rows of them; None if other steps come after it."""
 
 
 class Rows(NamedTuple):
@@ -41,6 +58,24 @@ class Rows(NamedTuple):
 
     on_time: Any
     late: Any = None
+
+
+Leaving = Callable[[Exit], Any]
+"""Builds the stream of what leaves of rows."""
+
+
+class Taken(NamedTuple):
+    """The input of a chain.
+
+    Attributes:
+        rows: the rows, or the values that the door makes rows of.
+        door: the door; None for rows.
+        is_checked: whether the columns fit their types.
+    """
+
+    rows: Rows
+    door: Door | None = None
+    is_checked: bool = True
 
 
 def united(parts: Sequence[Rows], name: str, *, is_timed: bool) -> Rows:
@@ -69,22 +104,14 @@ class StreamBuilder:
 
     Args:
         provider: the dataflow.
-        table: returns the streams of a table by its name; None if nothing fills it.
+        table: returns a table by its name.
     """
 
-    def __init__(self, provider: Any, table: Callable[[str], Rows | None]) -> None:
+    def __init__(self, provider: Any, table: Callable[[str], Readable]) -> None:
         self._provider = provider
         self._table = table
         self._text = Source("")
         self._built: dict[str, Rows] = {}
-
-    def rows_of(self, relation: Relation, text: Source) -> Rows:
-        """Return the streams of a relation of a text."""
-        before, self._text = self._text, text
-        try:
-            return self.rows(relation)
-        finally:
-            self._text = before
 
     def rows(self, relation: Relation) -> Rows:
         """Return the streams of a relation. Views and common tables are read several times, and have one name."""
@@ -94,6 +121,18 @@ class StreamBuilder:
             self._built[relation.name] = self._build(relation)
         return self._built[relation.name]
 
+    def rows_of(self, relation: Relation, text: Source) -> Rows:
+        """Return the streams of a relation of a text."""
+        return self._with(text, lambda: self.rows(relation))
+
+    def _with(self, text: Source, build: Callable[[], T]) -> T:
+        """Build something of a text."""
+        before, self._text = self._text, text
+        try:
+            return build()
+        finally:
+            self._text = before
+
     def _build(self, relation: Relation) -> Rows:
         build = self._BUILDERS.get(type(relation))
         if build is None:
@@ -102,7 +141,7 @@ class StreamBuilder:
 
     def _scan(self, relation: Scan) -> Rows:
         """Return the rows of a table; none of one that nothing fills."""
-        rows = self._table(relation.table)
+        rows = self._table(relation.table).rows()
         return rows or Rows(self._provider.new_stream().source(f"{relation.name}.nothing", SingleIteratorSource([])))
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
@@ -111,14 +150,48 @@ class StreamBuilder:
         return Rows(build(rows.on_time, ""), late)
 
     def _literals(self, relation: Literals) -> Rows:
-        evaluate = [chain(None, row, 0, self._text) for row in relation.rows]
+        evaluate = [chain(0, row, self._text) for row in relation.rows]
         values = [it([()])[0] for it in evaluate]
         return Rows(self._provider.new_stream().source(relation.name, SingleIteratorSource(values)))
 
     def _calc(self, relation: Calc) -> Rows:
-        made = chain(relation.where, relation.items, len(relation.input.fields), self._text)
-        source = self.rows(relation.input)
-        return self._each(source, lambda stream, end: stream.filter_map_many(f"{relation.name}{end}", made))
+        return self._computed(relation, self._taken(relation.input), relation.name)
+
+    def _taken(self, relation: Relation) -> Taken:
+        """Return the input of a chain: of a table the values, if its door can be a part of the chain."""
+        if not isinstance(relation, Scan):
+            return Taken(self.rows(relation), None, False)
+        table = self._table(relation.table)
+        values = table.values()
+        return Taken(self.rows(relation), None, table.is_checked) if values is None else Taken(*values)
+
+    def _computed(self, relation: Calc, source: Taken, name: str, leaving: Exit | None = None) -> Rows:
+        """Return the rows of a chain, or what leaves of them."""
+        given = source.door or len(relation.input.fields)
+        made = chain(given, relation.items, self._text, relation.where, leaving, is_checked=source.is_checked)
+        return self._each(source.rows, lambda stream, end: stream.filter_map_many(f"{name}{end}", made))
+
+    def leaving(self, relation: Relation, text: Source, kind: str, names: Names) -> Leaving:
+        """Return the function that builds the stream of what leaves of rows: their last chain makes it.
+
+        Args:
+            relation: the rows.
+            text: their text.
+            kind: the kind of the operator's name if there is no chain, or it is built once more.
+            names: gives names.
+        """
+        if isinstance(relation, Calc) and relation.name not in self._built:
+            last = relation
+        else:
+            last = Calc(relation.fields, names.give(kind), relation, None, tuple(every(relation.fields)))
+        source, free = self._with(text, lambda: self._taken(last.input)), [last.name]
+
+        def build(leaving: Exit) -> Any:
+            name = free.pop() if free else names.give(kind)
+            made = self._with(text, lambda: self._computed(last, source, name, leaving))
+            return made.on_time if made.late is None else made.on_time.union(made.late)
+
+        return build
 
     def _union(self, relation: Union) -> Rows:
         is_timed = any(it.is_time for it in relation.fields)
@@ -200,7 +273,7 @@ class StreamBuilder:
         return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how)))
 
     def _expanded(self, relation: Expanded) -> Rows:
-        operand = chain(None, (relation.operand,), len(relation.input.fields), self._text)
+        operand = chain(len(relation.input.fields), (relation.operand,), self._text)
         made = _elements(operand, relation)
         return self._each(self.rows(relation.input), lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
