@@ -217,6 +217,7 @@ def test_rooms_on_the_map_are_those_of_the_package() -> None:
         "malflow.sources",
         "malflow.sinks",
         "malflow.snapshot",
+        "malflow.sql",
         "malflow.testing",
         "malflow.events",
         "malflow.monitor",
