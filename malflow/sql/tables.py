@@ -184,7 +184,7 @@ class Table:
         if self._connection is None:
             return
         with written_at(place):
-            connection = self._connection()
+            connection = _without_key(self._connection())
             leaving = Exit(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
             first, *others = [build(leaving) for build in self._inserted]
             stream = first.union(*others) if others else first
@@ -305,6 +305,18 @@ def created(
     )
     table.ends = prompt is not None and prompt.ends(url, plain)
     return table
+
+
+def _without_key(connection: Any) -> Any:
+    """Return a connection. Records of a topic have no key unless an option says it, as groups have keys of any type."""
+    if getattr(connection, "connector", "") != "kafka" or connection.option("key") is not None:
+        return connection
+    return connection.replaced(Replacement(None, {"key": _no_key}, ""))
+
+
+def _no_key(_message: Any) -> None:
+    """Return no key."""
+    return None  # noqa: RET501 - a function of a sink says so if that is meant
 
 
 def _typed(connection: Any, fields: Sequence[Field]) -> tuple[Any, bool]:

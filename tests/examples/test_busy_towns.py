@@ -61,7 +61,7 @@ def test_busy_towns(
     broker.write("orders", [json.dumps(it) for it in ORDERS], 0)
     monkeypatch.setenv("KAFKA", broker.servers)
     if language == "sql":
-        command = [sys.executable, "-m", "malflow", "run", TEXT, "--persistence", tmp_path]
+        command = [sys.executable, "-m", "malflow", "run", str(TEXT), "--persistence", str(tmp_path)]
         subprocess.run([*command, "--set", 'operators."busy_towns.orders".options.stop=latest'], check=True)
     else:
         busy_towns.main(broker.servers, str(tmp_path), "latest")

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from malflow import GraphError, OperatorError, SingleThreadRuntime
+from malflow import GraphError, OperatorError, SingleThreadRuntime, StreamProvider
+from malflow.graph import Graph
+from malflow.nodes import SinkNode
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.sql.text import SqlError
@@ -373,3 +375,17 @@ def test_two_tables_of_one_name_are_refused() -> None:
 def test_a_schema_with_a_fault_is_shown() -> None:
     with pytest.raises(SqlError, match=r"the schema of t:1:4: expected a type; write STRING, got TEXT"):
         rows_of("SELECT 1", schema="id TEXT")
+
+
+@pytest.mark.parametrize(("options", "key"), [("", None), (", 'key' = 'town'", b"Ulm")])
+def test_the_key_of_a_topic_is_an_option(options: str, key: bytes | None) -> None:
+    text = f"""CREATE TABLE t (town STRING, n BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('url' = 'x.jsonl');
+    CREATE TABLE o (town STRING, n BIGINT) WITH ('url' = 'kafka://broker/o', 'format' = 'json'{options});
+    INSERT INTO o SELECT town, COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+    GROUP BY window_start, window_end, n, town"""
+    graph = Graph()
+    StreamProvider(graph).sql("s").run(text)
+    graph.close()
+    sinks: list[Any] = [it.node.sink.impl for it in graph.vertices if isinstance(it.node, SinkNode)]
+    ((_, found, raw, _, _),) = sinks[0].encode([(1, None)], [{"town": "Ulm", "n": 2}], [0])
+    assert (found, json.loads(raw)) == (key, {"town": "Ulm", "n": 2})
