@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from malflow.runtime.single_thread import SingleThreadRuntime
     from malflow.runtime.spark.runtime import SparkRuntime
     from malflow.runtime.why.answer import Why
+    from malflow.states.kinds import StateLayout
     from malflow.streams.operators.table import Table
     from malflow.streams.stream import KeyedStream, Stream, StreamProvider
 else:
@@ -113,6 +114,7 @@ else:
             "SnapshotIncomplete": ".errors",
             "SourceNotReplayable": ".errors",
             "SparkRuntime": ".runtime.spark.runtime",
+            "StateLayout": ".states.kinds",
             "StateView": ".runtime.requests.state_views",
             "StatefulLogic": ".operators.contract",
             "StatelessLogic": ".operators.contract",
@@ -188,6 +190,7 @@ __all__ = [
     "SnapshotIncomplete",
     "SourceNotReplayable",
     "SparkRuntime",
+    "StateLayout",
     "StateView",
     "StatefulLogic",
     "StatelessLogic",

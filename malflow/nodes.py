@@ -16,7 +16,7 @@ from malflow.records.rows import ReadField
 from malflow.sinks.contract import StatefulSink, StatelessSink, is_resumable, takes_columns
 from malflow.sinks.transactional import is_transactional
 from malflow.sources.contract import StatefulSource, StatelessSource
-from malflow.states.kinds import StateKind
+from malflow.states.kinds import Arrangement, StateKind, StateLayout
 
 if TYPE_CHECKING:
     from malflow.operators.windows.local_aggregate import LocalAggregate
@@ -214,6 +214,8 @@ class StatefulNode(NodeFacts):
         hidden: the role and the kind of each additional state of the operator.
         definition: the windows and aggregators that create its states; None if the user's functions create them.
         panes: the partition of time of the panes in its state; None for a state without panes.
+        layout: what its states hold, if the program says so in words; its definition is made of it.
+        arrange: returns a state of another layout in the places of its own, given the key and the arrangement.
         outputs: how many outputs it has.
         counts: the counters and gauges that its operator has.
         reads: the fields of the values that it reads, by the names of their columns, if it neither reads nor emits
@@ -238,6 +240,8 @@ class StatefulNode(NodeFacts):
     hidden: tuple[tuple[str, StateKind], ...] = ()
     definition: str | None = None
     panes: str | None = None
+    layout: StateLayout | None = None
+    arrange: Callable[[Any, Any, Arrangement], Any] | None = None
     outputs: int = 1
     counts: Counts = NO_COUNTS
     reads: Mapping[str, ReadField] | None = None
@@ -281,6 +285,7 @@ class EpochsNode(NodeFacts):
         idle_after: the silence after which time advances without input; None if it does not.
         second: how many units of a numeric timestamp make a second; None if unknown.
         passes: no fields, if its generator reads timestamps alone; None if it reads values.
+        layout: the unit of its epochs, if the program says so in words.
     """
 
     outputs: ClassVar[int] = 2
@@ -293,6 +298,7 @@ class EpochsNode(NodeFacts):
     idle_after: timedelta | None = None
     second: Any = None
     passes: frozenset[str] | None = None
+    layout: StateLayout | None = None
 
     @property
     def tells_by(self) -> TellsBy:

@@ -14,7 +14,16 @@ from malflow.aggregators.exactness import Exact
 from malflow.aggregators.fields import Field, check_addable, check_integer, none_error, read
 from malflow.aggregators.numbers import number
 
-__all__ = ["Called", "Layout", "Slot", "Slotted", "duplicate", "packed", "slotted", "unique"]
+__all__ = [
+    "Called",
+    "Layout",
+    "Slot",
+    "Slotted",
+    "duplicate",
+    "packed",
+    "slotted",
+    "unique",
+]
 
 V = TypeVar("V")
 A = TypeVar("A")

@@ -112,10 +112,11 @@ def _own_spec(node: Node) -> StateSpec | None:
     match node:
         case SourceNode():
             return StateSpec(name, StateKind.SOURCE, 1, DEALT)
-        case StatefulNode(kind=kind, version=version, definition=definition, panes=panes):
-            return StateSpec(name, kind, version, _placed(node) if kind.is_by_key else None, definition, panes)
-        case EpochsNode():
-            return StateSpec(name, StateKind.EPOCHS, 1, _placed(node))
+        case StatefulNode(kind=kind, version=version, definition=definition, panes=panes, layout=layout):
+            return StateSpec(name, kind, version, _placed(node) if kind.is_by_key else None, definition, panes, layout)
+        case EpochsNode(layout=layout):
+            definition = None if layout is None else layout.definition
+            return StateSpec(name, StateKind.EPOCHS, 1, _placed(node), definition, layout=layout)
         case ExchangeNode() | UnionNode():
             return StateSpec(name, StateKind.FRONTIER, 1, None)
         case SinkNode(sink=sink):

@@ -20,6 +20,7 @@ from malflow.snapshot.evolution import changed_definitions, changed_shapes
 from malflow.snapshot.placed_states import WorkerStates
 from malflow.snapshot.reading import opened
 from malflow.states.entry_keys import check_record_key
+from malflow.states.kinds import Arrangement
 from malflow.streams.stream import StreamProvider
 from malflow.windows import WindowResult
 
@@ -63,9 +64,11 @@ def read_windows(
     epoch = hidden_id(node, REACHED)
     kept = opened(backend, operator, at, (epoch,))
     _check(kept, node, backend)
-    version = next((version for _, version in migrations(program, {operator: kept.entry.version}).values()), None)
+    entry = kept.entry
+    moves = migrations(program, {operator: entry.version}, {operator: entry.definition})
+    old = next((old for _, old in moves.values()), None)
     workers = set(kept.workers) if key is ... else _owners(kept, key)
-    return _read(kept, node, epoch, sorted(workers), key, unit, version)
+    return _read(kept, node, epoch, sorted(workers), key, unit, old)
 
 
 def _read(
@@ -75,7 +78,7 @@ def _read(
     workers: list[int],
     key: Any,
     unit: str | None,
-    version: int | None,
+    old: int | Arrangement | None,
 ) -> Iterator[tuple[Any, WindowResult[Any, Any]]]:
     """Restore the operator of each worker, and yield its results."""
     numbers = range(kept.manifest.parallelism)
@@ -84,8 +87,8 @@ def _read(
         states: Mapping[Any, Any] = found[kept.entry.name]
         if key is not ... and kept.key_of is not None:
             states = {at: state for at, state in states.items() if kept.key_of(at) == key}
-        if version is not None:
-            states = migrated(node, version, states)
+        if old is not None:
+            states = migrated(node, old, states)
         yield from window_results(node, worker, numbers, states, found.get(epoch, {}), unit)
 
 

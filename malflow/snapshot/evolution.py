@@ -147,7 +147,7 @@ def present_name(entry: StateEntry) -> str:
 
 
 def changed_definitions(
-    manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str]
+    manifest: Manifest, program: Sequence[StateSpec], names: Mapping[str, str], dropped: Collection[str] = ()
 ) -> tuple[list[Refusal], dict[str, str]]:
     """Compare the windows and aggregators of states with those in a snapshot.
 
@@ -158,6 +158,7 @@ def changed_definitions(
         manifest: the snapshot.
         program: the states of the program.
         names: the states to be loaded, mapped to their names in the program.
+        dropped: the operators with states that may be dropped.
 
     Returns:
         The refusals, and a sentence for each state that is not to be loaded after all, by its name in the snapshot.
@@ -168,19 +169,41 @@ def changed_definitions(
         spec = specs.get(names.get(entry.name, ""))
         if spec is None or (entry.definition, entry.panes) == (spec.definition, spec.panes):
             continue
-        if spec.version == entry.version:
+        missing = _missing(entry, spec)
+        if spec.version == entry.version and missing == []:
+            continue
+        may_drop = spec.kind.migrates and entry.name in dropped
+        if spec.version == entry.version and not may_drop:
             error = SnapshotError(
                 f"operator '{spec.name}' is {spec.definition}, but in snapshot {manifest.snapshot} it is "
-                f"{entry.definition}; restore it, or increase version=: {_after(entry, spec)}"
+                f"{entry.definition}; restore it, or {_cure(entry, spec, missing)}"
             )
             refusals.append(Refusal("definition", (entry.name,), error))
-        elif entry.panes != spec.panes:
+        elif entry.panes != spec.panes or may_drop:
             states = "accumulators of open windows" if spec.kind in _WINDOWS else "states"
             lost[entry.name] = (
                 f"operator '{spec.name}' starts without the {entry.keys} {states} in snapshot {manifest.snapshot}: it "
                 f"was {entry.definition} and is {spec.definition}"
             )
     return refusals, lost
+
+
+def _missing(entry: StateEntry, spec: StateSpec) -> list[str] | None:
+    """Return the parts that a state of another layout lacks; None if it can't become one of the program."""
+    if spec.layout is None or entry.definition is None or entry.panes != spec.panes:
+        return None
+    arrangement = spec.layout.arrangement(entry.definition)
+    return None if arrangement is None else spec.layout.missing(arrangement)
+
+
+def _cure(entry: StateEntry, spec: StateSpec, missing: Sequence[str] | None) -> str:
+    """Return how a program can begin although a definition has changed."""
+    if spec.layout is None:
+        return f"increase version=: {_after(entry, spec)}"
+    if not spec.kind.migrates:
+        return "start without state, by restore=None"
+    dropped = f"pass allow_dropped_state=['{spec.name}'] to start it without its states"
+    return f"{spec.layout.without}, or {dropped}" if missing and spec.layout.without else dropped
 
 
 def _after(entry: StateEntry, spec: StateSpec) -> str:

@@ -73,6 +73,7 @@ class RestoredState:
         placements: for each state the name of the partitioner that assigned keys to workers.
         time: when it was taken, in UTC; None if unknown. The clock of a run does not begin earlier.
         stored: the states if they are still in the store, and `states` is empty; None otherwise.
+        definitions: the definition of each state; empty if they are the program's.
     """
 
     snapshot: int
@@ -83,6 +84,7 @@ class RestoredState:
     placements: dict[str, str | None]
     time: datetime | None = None
     stored: StoredStates | None = None
+    definitions: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def keys(self) -> Mapping[str, int]:

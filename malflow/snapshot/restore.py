@@ -132,6 +132,7 @@ def load(
         placements={names[entry.name]: entry.placement for entry in manifest.operators if entry.name in names},
         time=time_of(with_time_taken(manifest_log, manifest)),
         stored=stored if in_store else None,
+        definitions={names[entry.name]: entry.definition for entry in manifest.operators if entry.name in names},
     )
 
 
@@ -227,7 +228,7 @@ def review(manifest: Manifest, specs: Sequence[StateSpec], start: RestoreOptions
     """
     matched = match_states(manifest, specs, start)
     refusals = [*matched.refusals]
-    changed, losses = changed_definitions(manifest, specs, matched.names)
+    changed, losses = changed_definitions(manifest, specs, matched.names, start.allow_dropped_state)
     names = {old: new for old, new in matched.names.items() if old not in losses}
     refusals += changed
     refusals += changed_shapes(manifest, specs, names, codec)

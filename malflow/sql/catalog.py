@@ -15,6 +15,7 @@ from malflow.sql.bind.queries import QueryBinder
 from malflow.sql.bind.relations import Relation, Scan, scans, within
 from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected, path_name
+from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Leaving, Rows, StreamBuilder
@@ -66,7 +67,8 @@ class Catalog:
         self._used: set[str] = set()
         self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
         self._now: set[str] = set()
-        self._builder = StreamBuilder(provider, self._tables.__getitem__)
+        self._layouts = LayoutMaker(self._names.is_numbered)
+        self._builder = StreamBuilder(provider, self._tables.__getitem__, self._layouts)
 
     def names(self, name: str) -> Names:
         """Return the names below that of a table or query."""

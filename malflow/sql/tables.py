@@ -21,6 +21,7 @@ from malflow.sql.bind.relations import Relation
 from malflow.sql.bind.scope import Field, Scope
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
+from malflow.sql.build.layouts import epochs_of
 from malflow.sql.build.streams import Leaving, Rows, united
 from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
@@ -141,8 +142,8 @@ class Table:
         if not self._inserted:
             return None
         is_new = self.mark is not None and self.mark.bound is not None
-        is_timed = not is_new and any(it.is_time for it in self.fields)
-        rows = united(self._inserted, self.names.give("inserted"), is_timed=is_timed)
+        layout = None if is_new else epochs_of(self.fields)
+        rows = united(self._inserted, self.names.give("inserted"), layout)
         if self.mark is None or not is_new:
             return rows
         stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)

@@ -44,10 +44,12 @@ class Typed:
     Attributes:
         type: its type.
         span: its place in the text.
+        written: its canonical text, or what makes it; None if it is a part of another, or nobody wrote it.
     """
 
     type: SqlType
     span: Span = field(compare=False)
+    written: object = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

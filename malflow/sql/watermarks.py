@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from malflow.errors import GraphError
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.scope import Field, Scope
+from malflow.sql.build.layouts import epochs_of
 from malflow.sql.build.streams import Rows
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Call
@@ -96,7 +97,7 @@ def watermark_of(
     if field.type.kind not in TIMES:
         raise _fault(f"{field.type.name} is not a time; use TIMESTAMP, or compute one", mark.column.span, text)
     second = 10**field.type.size
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"layout": epochs_of([replace(field, is_time=True)])}
     if (every := _span_of("watermark.every", taken, text)) is not None:
         units, rest = divmod(every * second, timedelta(seconds=1))
         if rest or not units:

@@ -20,6 +20,7 @@ from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.epochs.rounding import LimitedOutOfOrderness, Step, limit_out_of_orderness
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField, ConvertTimestamps
+from malflow.states.kinds import StateLayout
 from malflow.streams.arguments import (
     checked_function,
     checked_idleness,
@@ -65,6 +66,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         per_part: bool = True,
         idle_after: Duration | None = None,
         second: Units | None = None,
+        layout: StateLayout | None = None,
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records: see `Stream.generate_epochs`.
 
@@ -75,7 +77,7 @@ class NeedsEpochs(Generic[K, V_co, T]):
         [5, 7]
         """
         streams = self._stream.generate_epochs(
-            name, generator, every=every, per_part=per_part, idle_after=idle_after, second=second
+            name, generator, every=every, per_part=per_part, idle_after=idle_after, second=second, layout=layout
         )
         self._unfinished.discard(self._name)
         return streams
@@ -125,7 +127,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> TimedStream[K, V_co, TO]: ...
     @overload
     def event_time(self, name: str, assigner: str, **more: Unpack[EventTime]) -> TimedStream[K, V_co, Any]: ...
-    def event_time(
+    def event_time(  # noqa: PLR0913 - all of them a user's
         self,
         name: str,
         assigner: Callable[[DataMessage[K, V_co, T]], Any] | str,
@@ -135,6 +137,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = True,
         idle_after: Duration | None = None,
         second: Units | None = None,
+        layout: StateLayout | None = None,
         on_error: ErrorPolicy = "fail",
     ) -> TimedStream[K, V_co, Any]:
         """Set each record's timestamp, and issue epochs (watermarks) that leave time for records out of order.
@@ -154,6 +157,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             per_part: whether each part of a source has its own epoch, as for `generate_epochs`.
             idle_after: the silence after which time advances without input, as for `generate_epochs`.
             second: how many units of a numeric timestamp make a second, for `idle_after`.
+            layout: the unit of the timestamps, in words, for programs that are generated: see `StateLayout`.
             on_error: the fate of a record without a timestamp that can be compared with others, as for `map`.
 
         Raises:
@@ -167,7 +171,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         """
         bound = _bound(name, out_of_orderness)
         stamping = self._stamping(name, assigner, on_error)
-        epochs = self._epochs_node(name, bound, every, per_part, idle_after, second, checked=True)
+        epochs = self._epochs_node(name, bound, every, per_part, idle_after, second, layout, checked=True)
         stream: TimedStream[K, V_co, Any] = self._timed(self._add(epochs, self._append(stamping)))
         return stream
 
@@ -235,6 +239,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         per_part: bool = True,
         idle_after: Duration | None = None,
         second: Units | None = None,
+        layout: StateLayout | None = None,
     ) -> Timed[Stream[K, V_co, T]]:
         """Issue epochs (watermarks), and separate late records from those on time.
 
@@ -282,6 +287,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
             second: how many units of a numeric timestamp make a second, for `idle_after`: 1000 for milliseconds.
                 Datetimes, dates and timedeltas don't need it. For numbers without it, and for other types, silent
                 inputs follow active ones, but time stands still if all are silent.
+            layout: the unit of the timestamps, in words, for programs that are generated: see `StateLayout`.
 
         Returns:
             The records on time and the late ones; both streams carry all epochs.
@@ -305,7 +311,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         """
         generator, port = checked_function(name, "generator", generator, "msg, epoch"), self._input(name)
         checked = isinstance(self._graph.vertices[port.vertex].node, TimestampsNode)
-        node = self._epochs_node(name, generator, every, per_part, idle_after, second, checked=checked)
+        node = self._epochs_node(name, generator, every, per_part, idle_after, second, layout, checked=checked)
         port = self._append(node)
         return Timed(self._at(port), self._at(Port(port.vertex, 1)))
 
@@ -319,7 +325,16 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         return TimestampsNode(name, logic, checked_policy(name, on_error), self._placed_by(), passes)
 
     def _epochs_node(
-        self, name: str, generator: Any, every: Any, per_part: Any, idle_after: Any, second: Any, *, checked: bool
+        self,
+        name: str,
+        generator: Any,
+        every: Any,
+        per_part: Any,
+        idle_after: Any,
+        second: Any,
+        layout: StateLayout | None,
+        *,
+        checked: bool,
     ) -> EpochsNode:
         """Return the node that generates epochs for this stream. Its timestamps may have been checked already."""
         port = self._input(name)
@@ -337,7 +352,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         if source is not None:
             logic = partial(GeneratePartEpochs, parts_of=source, sender=lineage.sender, **options)
         passes = frozenset[str]() if isinstance(generator, LimitedOutOfOrderness) else None
-        return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second, passes)
+        return EpochsNode(name, logic, self._graph.settled(port), source, idle_after, second, passes, layout)
 
 
 def _bound(name: str, out_of_orderness: Any) -> LimitedOutOfOrderness:

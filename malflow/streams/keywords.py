@@ -10,6 +10,7 @@ from malflow.durations import Duration
 from malflow.failures import Breaker, ErrorPolicy, Rate, Retry
 from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.rounding import Step
+from malflow.states.kinds import StateLayout
 from malflow.type_parameters import V2, S
 from malflow.windows import Forever
 
@@ -23,6 +24,7 @@ __all__ = [
     "Bounded",
     "Cached",
     "Called",
+    "Described",
     "Epochs",
     "EventTime",
     "Expiring",
@@ -41,6 +43,12 @@ class Versioned(TypedDict, Generic[S], total=False):
 
     version: int
     migrate: Callable[[Any, int], S | None] | None
+
+
+class Described(Versioned[S], total=False):
+    """The keywords of `Windowed.aggregate` and `Windowed.cogroup`."""
+
+    layout: StateLayout | None
 
 
 class Guarded(Versioned[S], total=False):
@@ -63,7 +71,7 @@ class OfMappedBatches(OfBatches, total=False):
     schema: Any
 
 
-class Bounded(Versioned[Any], total=False):
+class Bounded(Described[Any], total=False):
     """The keywords of `interval_join`."""
 
     before: Required[Any]
@@ -96,7 +104,7 @@ class RolledUp(Versioned[Any], total=False):
     keep: Mapping[str, timedelta | Forever] | None
 
 
-class Grouped(Versioned[Any], total=False):
+class Grouped(Described[Any], total=False):
     """The keywords of `LateWindowed.cogroup`."""
 
     late: Sequence[KeyedStream[Any, Any, Any] | None]
@@ -109,6 +117,7 @@ class Epochs(TypedDict, total=False):
     per_part: bool
     idle_after: Duration | None
     second: Units | None
+    layout: StateLayout | None
 
 
 class EventTime(Epochs, total=False):

@@ -21,6 +21,7 @@ from malflow.engine.plan import Program
 from malflow.engine.sink_transactions import check_deliveries
 from malflow.errors import GraphError, MissingDependency
 from malflow.nodes import (
+    EpochsNode,
     ExchangeNode,
     KeyNode,
     Port,
@@ -65,7 +66,7 @@ class Finding:
     """
 
     level: Literal["warning", "note"]
-    kind: Literal["unread", "late", "state", "snapshots", "elsewhere"]
+    kind: Literal["unread", "late", "state", "snapshots", "elsewhere", "name"]
     operator: str
     message: str
     location: str | None
@@ -123,6 +124,9 @@ def _state(program: Program, options: RunOptions) -> Iterator[Finding]:
     keeps = options.persistence.is_enabled
     for vertex in program.vertices:
         node = vertex.node
+        layout = node.layout if isinstance(node, StatefulNode | EpochsNode) else None
+        if layout is not None and layout.remark:
+            yield Finding("warning", "name", node.name, layout.remark, vertex.location)
         if isinstance(node, StatefulNode) and not keeps:
             message = f"the state of '{node.name}' is not kept; pass persistence=, or --persistence PATH to malflow run"
             yield Finding("note", "state", node.name, message, vertex.location)

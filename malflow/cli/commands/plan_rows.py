@@ -15,7 +15,7 @@ from malflow.operators.failures.dead_letters import LETTERS
 from malflow.runtime.start_plan import PlannedRefusal, StartPlan
 from malflow.snapshot.protocol.manifest import StateEntry
 from malflow.snapshot.restore import ReviewedState
-from malflow.states.kinds import StateKind, StateSpec
+from malflow.states.kinds import Arrangement, StateKind, StateSpec
 from malflow.words import listed, plural, resembling, short_repr
 
 __all__ = ["Row", "as_json", "rows_of"]
@@ -188,6 +188,9 @@ class _Rows:
             notes.append("starts empty: " + ("open windows are dropped" if spec.panes else "its states are dropped"))
         elif entry.version < spec.version:
             notes.append(self._migration_note(entry, spec))
+        elif change != "changed" and (arrangement := _arrangement(entry, spec)):
+            notes += [f"without {listed(arrangement.dropped, _MOST_PARTS, write=str)}"] if arrangement.dropped else []
+            notes += [f"{listed(arrangement.added, _MOST_PARTS, write=str)} from now on"] if arrangement.added else []
         return ", ".join(notes)
 
     def _end_note(self, state: ReviewedState) -> str:
@@ -250,7 +253,11 @@ class _Rows:
         elif found.fault == "kind":
             yield f"give the new operator another name, and --drop {quote(name)}"
         elif found.fault == "definition":
-            yield "increase version="
+            spec = state.spec
+            if spec is None or spec.layout is None:
+                yield "increase version="
+            elif spec.kind.migrates:
+                yield f"--drop {quote(name)}"
         elif found.fault == "shape":
             migrates = state.spec is not None and state.spec.kind.migrates
             yield "increase version= and pass migrate=" if migrates else "leave the class as it was"
@@ -299,6 +306,13 @@ def _is_of_letters(state: ReviewedState) -> bool:
 def _kinds(state: ReviewedState) -> set[str]:
     spec = set() if state.spec is None else {state.spec.kind.word}
     return spec if state.entry is None else {*spec, state.entry.kind}
+
+
+def _arrangement(entry: StateEntry, spec: StateSpec) -> Arrangement | None:
+    """Return how a state of another layout becomes one of the program; None if it is the same."""
+    if spec.layout is None or entry.definition is None or entry.definition == spec.definition:
+        return None
+    return spec.layout.arrangement(entry.definition)
 
 
 def _type(entry: StateEntry | None, spec: StateSpec | None, change: Change) -> str:

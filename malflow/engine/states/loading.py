@@ -152,7 +152,7 @@ class Loaded:
         before: the number of workers in the snapshot.
         old: the states in the snapshot, by name and worker.
         present: the same states, migrated and with the current names of parts; refused states are omitted.
-        migrated: the old version of each state that was migrated.
+        migrated: the old version or layout of each state that was migrated.
         routed: the states of each new worker, by name.
         parts: the parts of each source that each new worker holds.
         discovered: the new parts of each source that has parts in the snapshot.
@@ -162,7 +162,7 @@ class Loaded:
     before: int
     old: OldStates
     present: OldStates
-    migrated: Mapping[str, int]
+    migrated: Mapping[str, object]
     routed: Mapping[str, Sequence[States]]
     parts: Parts
     discovered: Mapping[str, set[Any]]
@@ -273,11 +273,11 @@ def loaded(
             program, name, set(listed[name]), {part for it in present.get(name, {}).values() for part in it}
         )
     converted = {}
-    for name, (node, version) in migrations(program, {name: versions[name] for name in old}).items():
+    for name, (node, before_) in migrations(program, {it: versions[it] for it in old}, restored.definitions).items():
         states = present.pop(name)
         with refusing(refuse, name):
-            present[name] = {worker: migrated(node, version, them) for worker, them in states.items()}
-            converted[name] = version
+            present[name] = {worker: migrated(node, before_, them) for worker, them in states.items()}
+            converted[name] = before_
     discovered = _discovered(program, listed, present, refuse)
     redeal = redealt(program, listed, present, placements, before, parallelism)
     routed = reroute(program, present, before, parallelism, placements=placements, redeal=redeal, refuse=refuse)

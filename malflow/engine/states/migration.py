@@ -10,9 +10,13 @@ from malflow.engine.plan import Program
 from malflow.errors import SnapshotError
 from malflow.nodes import StatefulNode
 from malflow.snapshot.codecs.old_records import old_kind
+from malflow.states.kinds import Arrangement
 from malflow.words import short_repr
 
-__all__ = ["faulty_versions", "migrated", "migrations"]
+__all__ = ["Migrations", "faulty_versions", "migrated", "migrations"]
+
+Migrations = dict[str, tuple[StatefulNode, int | Arrangement]]
+"""The operators with states that are converted as they are loaded, by name: from an older version, or layout."""
 
 
 def faulty_versions(
@@ -35,23 +39,29 @@ def faulty_versions(
     yield from missing
 
 
-def migrations(program: Program, versions: Mapping[str, int]) -> dict[str, tuple[StatefulNode, int]]:
-    """Return the operators with states of an older version, with that version, by name.
+def migrations(program: Program, versions: Mapping[str, int], definitions: Mapping[str, str | None]) -> Migrations:
+    """Return the operators with states of an older version, with that version, or of another layout, by name.
 
     Args:
         program: the program.
         versions: the version of each state in a snapshot.
+        definitions: the definition of each state in it; a state without one has the layout of the program.
 
     Raises:
         SnapshotError: if a state has a newer version.
     """
-    found: dict[str, tuple[StatefulNode, int]] = {}
+    found: Migrations = {}
     for node in _nodes_of(program, versions):
         version = versions[node.name]
         if version > node.version:
             raise _newer(node, version)
+        definition = definitions.get(node.name)
         if version < node.version:
             found[node.name] = node, version
+        elif node.layout is not None and definition is not None and definition != node.definition:
+            arrangement = node.layout.arrangement(definition)
+            if arrangement is not None:
+                found[node.name] = node, arrangement
     return found
 
 
@@ -74,20 +84,22 @@ def _no_migration(node: StatefulNode, version: int) -> SnapshotError:
     )
 
 
-def migrated(node: StatefulNode, version: int, states: Mapping[Any, Any]) -> dict[Any, Any]:
+def migrated(node: StatefulNode, old: int | Arrangement, states: Mapping[Any, Any]) -> dict[Any, Any]:
     """Migrate the states of an operator on one worker.
 
     Args:
         node: the operator.
-        version: the version of the states.
+        old: the version of the states, or how states of their layout are arranged.
         states: the states by key.
 
     Raises:
         SnapshotError: if the operator has no migration.
         OperatorError: if the migration fails, or does not return a state.
     """
-    new = dict(_migrate(node, version, states))
-    _check_new(node, version, new)
+    if isinstance(old, Arrangement):
+        return {key: state if node.arrange is None else node.arrange(key, state, old) for key, state in states.items()}
+    new = dict(_migrate(node, old, states))
+    _check_new(node, old, new)
     return new
 
 

@@ -13,8 +13,9 @@ from malflow.operators.windows.sliding import SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.operators.windows.window_operator import WindowOperator
 from malflow.records.batch import Batch
+from malflow.states.kinds import Arrangement
 
-__all__ = ["SessionCogroup", "SlidingCogroup", "WindowCogroup", "migrated_groups"]
+__all__ = ["SessionCogroup", "SlidingCogroup", "WindowCogroup", "arranged_groups", "migrated_groups"]
 
 _Groups = list[list[Any]]
 """The values of each stream."""
@@ -112,3 +113,8 @@ class SessionCogroup(_Cogroup, SessionAggregate):
 def migrated_groups(groups: _Groups, version: int, *, migrate: Callable[[Any, int], Any]) -> _Groups:
     """Return the migrated values of each stream."""
     return [[migrate(value, version) for value in group] for group in groups]
+
+
+def arranged_groups(groups: _Groups, arrangement: Arrangement) -> _Groups:
+    """Return the values of each stream with their items in other places."""
+    return [[tuple(arrangement(value, number)) for value in group] for number, group in enumerate(groups)]

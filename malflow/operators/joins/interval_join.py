@@ -23,10 +23,11 @@ from malflow.operators.keyed.stateful import admission_of
 from malflow.operators.waiting import Waiting
 from malflow.records.batch import Batch
 from malflow.states.keyed import Delta
+from malflow.states.kinds import Arrangement
 from malflow.states.paned import PanedState
 from malflow.words import short_repr
 
-__all__ = ["Interval", "IntervalJoin"]
+__all__ = ["Interval", "IntervalJoin", "arranged_pane"]
 
 _DAY = timedelta(days=1)
 
@@ -352,3 +353,9 @@ def _partners(near: Iterable[tuple[int, _Pane]], key: Any, low: Any, high: Any) 
             for index, time in enumerate(times):
                 if low <= time <= high:
                     yield number, index, time, values[index]
+
+
+def arranged_pane(slot: tuple[int, Any], rows: Sequence[Sequence[Any]], arrangement: Arrangement) -> Any:
+    """Return the records of a key and pane with the items of their values in other places."""
+    timestamps, values, *rest = rows
+    return [timestamps, [tuple(arrangement(value, slot[0] % 2)) for value in values], *rest]

@@ -95,7 +95,7 @@ class StateMoves:
             positions = with_present_names(self._program, listed, self._positions(restored))
             redeal = redealt(self._program, listed, positions, restored.placements, before, parallelism)
         routes = key_routes(self._program, held, before, parallelism, restored.placements, redeal)
-        routing = Routing(parallelism, routes, migrations(self._program, restored.versions))
+        routing = Routing(parallelism, routes, migrations(self._program, restored.versions, restored.definitions))
         if stored is None:
             pieces = [piece for worker in range(before) for piece in routed(routing, worker, _of(restored, worker))]
             return self._move(parallelism, self._spread(pieces))

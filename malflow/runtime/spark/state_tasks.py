@@ -15,10 +15,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from malflow.engine.state_specs import States
-from malflow.engine.states.migration import migrated
+from malflow.engine.states.migration import Migrations, migrated
 from malflow.engine.states.rescale import KeyRoute, united
 from malflow.errors import MalflowError, RunFailed
-from malflow.nodes import StatefulNode
 from malflow.runtime.process_state import rarer_collections
 from malflow.runtime.spark.changelog.changelog import Changelog, ScratchFolder
 from malflow.runtime.spark.changelog.entry import NEVER, ChangelogEntry
@@ -66,12 +65,12 @@ class Routing:
     Attributes:
         workers: the number of new workers.
         routes: the route of each state with keys; None where every key stays with its worker.
-        migrations: the operators with migrated states, and the version of the states.
+        migrations: the operators with migrated states, and the version or layout of the states.
     """
 
     workers: int
     routes: Mapping[str, KeyRoute | None]
-    migrations: Mapping[str, tuple[StatefulNode, int]] = field(default_factory=dict)
+    migrations: Migrations = field(default_factory=dict)
 
 
 class Told(NamedTuple):

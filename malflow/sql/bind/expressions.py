@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from malflow.sql.arithmetic import calculation, comparison, negation
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
+from malflow.sql.bind.written import Written
 from malflow.sql.casts import cast, converted, tried
 from malflow.sql.functions.aggregates import AGGREGATES, aggregate_type
 from malflow.sql.functions.patterns import like_test, similar_test
@@ -81,6 +82,12 @@ class ExpressionBinder:
         Raises:
             SqlError: if a name is unknown or types don't fit.
         """
+        found = self._bound(node)
+        if found.written is not None:
+            return found
+        return replace(found, written=Written(node, self._scope, self._parameters, self._functions))
+
+    def _bound(self, node: Expression) -> Typed:
         match node:
             case tree.Literal():
                 return self._literal(node)

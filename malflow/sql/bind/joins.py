@@ -7,7 +7,7 @@ bounded on both sides, or both rows are of one window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from malflow.sql.bind.relations import Relation
 from malflow.sql.bind.scope import Field, WindowSpec
@@ -79,7 +79,7 @@ def shifted(node: Typed, by: int) -> Typed:
     """Return an expression with its columns moved by some places."""
 
     def change(it: Typed) -> Typed | None:
-        return Column(it.type, it.span, it.index + by, it.name, it.is_time) if isinstance(it, Column) else None
+        return replace(it, index=it.index + by) if isinstance(it, Column) else None
 
     return replaced(node, change)
 
@@ -92,6 +92,8 @@ def join_parts(condition: Typed, left: Relation, right: Relation) -> JoinParts:
         if not isinstance(it, Comparison) or not _taken(it, parts, left, right, width):
             parts.rest.append(it)
     parts.settle()
+    pairs = sorted(zip(parts.left, parts.right, strict=True), key=lambda it: [str(side.written) for side in it])
+    parts.left, parts.right = [left for left, _ in pairs], [right for _, right in pairs]
     return parts
 
 
@@ -129,8 +131,8 @@ def _is_key(left: Typed, right: Typed, parts: JoinParts) -> bool:
     both = common_type([left.type, right.type])
     if both is None:
         return False
-    parts.left.append(converted(left, both))
-    parts.right.append(converted(right, both))
+    parts.left.append(replace(converted(left, both), written=left.written))
+    parts.right.append(replace(converted(right, both), written=right.written))
     return True
 
 

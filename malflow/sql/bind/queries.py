@@ -11,8 +11,9 @@ from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.lateness import kept_rows
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
-from malflow.sql.bind.sources import SourceBinder, collected, window_fields
+from malflow.sql.bind.sources import SourceBinder, collected, named, window_fields
 from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
+from malflow.sql.bind.written import in_order
 from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Operation, Reference, Star
@@ -93,7 +94,8 @@ class QueryBinder(SourceBinder):
                 kinds = " and ".join(dict.fromkeys(it.type.name for it in place))
                 raise self._fault(f"column {place[0].name!r} is {kinds}; CAST them to one type", span)
             is_time = all(it.is_time_as(both) for it in place)
-            fields.append(Field(place[0].name, both, is_time=is_time))
+            texts = dict.fromkeys(sorted(str(it.origin) for it in place))
+            fields.append(Field(place[0].name, both, is_time=is_time, written=" | ".join(texts)))
         name = self._names.give("union")
         same = [self._as(it, fields, span, self._names.give(str(at), name)) for at, it in enumerate(inputs, 1)]
         return Union(tuple(fields), name, tuple(same))
@@ -233,7 +235,8 @@ class QueryBinder(SourceBinder):
         if not len(places) == len(numbers) == 1:
             raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", numbers[-1].span)
         self.refuse_open(relation, number.span)
-        base = self._calc(relation, where, names, [Value(INT, it.span, 1) if it is number else it for it in items])
+        made = [Value(INT, it.span, 1, written="number") if it is number else it for it in items]
+        base = self._calc(relation, where, names, made)
         fields = [replace(it, type=number.type) if at == places[0] else it for at, it in enumerate(base.fields)]
         marked = {mark[0]: it for it in number.partition if (mark := self._mark(it, relation))}
         if not {"start", "end"} <= {*marked}:
@@ -241,10 +244,9 @@ class QueryBinder(SourceBinder):
             raise self._fault(f"ROW_NUMBER() is supported for the first rows of windows only; {cure}", number.span)
         mark = self._mark(marked["start"], relation)
         spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
-        partition = [*dict.fromkeys((marked["start"], marked["end"], *number.partition))]
+        partition = [*dict.fromkeys((marked["start"], marked["end"], *in_order(number.partition)))]
         inner = [*partition, *(it for it, _, _ in number.order)]
-        added = (Field(getattr(it, "name", f"order{at}"), it.type) for at, it in enumerate(inner))
-        made = [Value(INT, it.span, 1) if it is number else it for it in items]
+        added = (Field(getattr(it, "name", f"order{at}"), it.type, written=it.written) for at, it in enumerate(inner))
         wide = Calc((*fields, *added), base.name, relation, where, (*made, *inner))
         columns = [self._scope(wide).column(len(fields) + at, it.span) for at, it in enumerate(inner)]
         order = [
@@ -277,7 +279,7 @@ class QueryBinder(SourceBinder):
         width = len(relation.fields)
         own = [scope.column(at, span) for at in range(width)]
         items = (*relation.partition, *(it for it, _, _ in relation.order), *own)
-        fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(items[: len(items) - width])), *relation.fields)
+        fields = (*named("key", items[: len(items) - width]), *relation.fields)
         name = self._names.give("top")
         calc = Calc(fields, self._names.give("input", name), wide, None, items)
         ways = tuple((down, first) for _, down, first in relation.order)
@@ -393,7 +395,7 @@ class QueryBinder(SourceBinder):
         """
         names, items, having, absent = parts
         own = [it for it in dict.fromkeys(keys) if not (isinstance(it, Column) and it.index in marks)]
-        aggregates = [*dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node))]
+        aggregates = in_order(dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node)))
         if isinstance(relation, Windowed) and marks:
             used = _windows_in(relation, [where, *own, *aggregates])
             if used and relation.spec.kind == "SESSION":
@@ -402,6 +404,7 @@ class QueryBinder(SourceBinder):
             marks_of_rows = marks if used else {}
         else:
             marks_of_rows = marks
+        own = in_order(own)
         group = self._group(relation, where, own, aggregates, marks_of_rows, at_end=not marks)
         place = {**{it: 3 + at for at, it in enumerate(own)}}
         place |= {it: 3 + len(own) + at for at, it in enumerate(aggregates)}
@@ -473,12 +476,11 @@ class QueryBinder(SourceBinder):
             kind = next((it.type for it in relation.fields if it.is_time), bounds[0].type)
             spec = mark[1] if mark else WindowSpec("TUMBLE", 1)
         items = (*bounds, *keys, *operands)
-        fields = tuple(Field(f"f{at}", it.type) for at, it in enumerate(items))
+        fields = tuple(named("f", items))
         shift = len(items) - len(operands)
         placed = [replace(it, operands=tuple(_moved(one, shift) for one in it.operands)) for it in placed]
         made = window_fields(kind.as_nullable(False), WindowSpec("TUMBLE", 1), is_time=True)
-        made += [Field(f"key{at}", it.type) for at, it in enumerate(keys)]
-        made += [Field(f"result{at}", it.type) for at, it in enumerate(placed)]
+        made += [*named("key", keys), *named("result", placed)]
         name = self._names.give("group" if at_end else "window")
         calc = Calc(fields, self._names.give("input", name), source, where, items)
         return Group(tuple(made), name, calc, shift, tuple(placed), spec, bool(bounds))
@@ -543,4 +545,5 @@ def _where(aggregate: Aggregated, operand: Typed) -> Typed:
     if aggregate.where is None:
         return operand
     null = Value(operand.type.as_nullable(), operand.span, None)
-    return Picked(operand.type.as_nullable(), operand.span, ((aggregate.where, operand),), null)
+    text = f"{operand.written or '*'} FILTER (WHERE {aggregate.where.written})"
+    return Picked(operand.type.as_nullable(), operand.span, ((aggregate.where, operand),), null, written=text)

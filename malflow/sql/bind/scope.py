@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from malflow.sql.syntax.expressions import Name, Reference
+from malflow.sql.syntax.expressions import Name, Reference, quoted_name
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column
 from malflow.sql.types import SqlType
@@ -41,6 +41,7 @@ class Field:
         table: the name of its table in the query; empty if it has none.
         is_time: whether it is the time attribute of the rows.
         window: of a column of a window which one, `start`, `end` or `time`, and the windows; of others None.
+        written: the canonical text of the expression that it was computed by; None for its name.
     """
 
     name: str
@@ -48,6 +49,12 @@ class Field:
     table: str = ""
     is_time: bool = False
     window: tuple[str, WindowSpec] | None = None
+    written: object = field(default=None, compare=False)
+
+    @property
+    def origin(self) -> object:
+        """The canonical text of the expression that it was computed by."""
+        return quoted_name(self.name) if self.written is None else self.written
 
     def is_time_as(self, kind: SqlType) -> bool:
         """Whether the column, as another type, is the time attribute still: only if its units are the same."""
@@ -78,7 +85,7 @@ class Scope:
     def column(self, at: int, span: Span) -> Column:
         """Return a column by its place."""
         it = self.fields[at]
-        return Column(it.type, span, at, it.name, it.is_time)
+        return Column(it.type, span, at, it.name, it.is_time, written=it.origin)
 
     def find(self, reference: Reference) -> tuple[Column, tuple[Name, ...]]:
         """Return the column that a reference names, and the names of fields within it.

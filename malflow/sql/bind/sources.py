@@ -15,6 +15,7 @@ from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
+from malflow.sql.bind.written import Path
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Literal, Name, quoted_name
 from malflow.sql.text import Fault, Source, Span, SqlError
@@ -110,14 +111,15 @@ class SourceBinder:
         if len(columns) != len(relation.fields):
             given = f"{plural(len(columns), 'name')} for {plural(len(relation.fields), 'column')}"
             raise self._fault(given, span)
-        fields = [replace(it, name=name.text) for it, name in zip(relation.fields, columns, strict=True)]
+        pairs = zip(relation.fields, columns, strict=True)
+        fields = [replace(it, name=name.text, written=it.origin) for it, name in pairs]
         return replace(relation, fields=tuple(fields))
 
     def _calc(self, relation: Relation, where: Typed | None, names: Sequence[str], items: Sequence[Typed]) -> Relation:
         """Return rows with other columns; a bare column stays a time attribute or the bound of a window."""
         fields: list[Field] = []
         for name, it in zip(names, items, strict=True):
-            made = Field(name, it.type if it.type.kind != "NULL" else INT)
+            made = Field(name, it.type if it.type.kind != "NULL" else INT, written=it.written)
             if isinstance(it, Column):
                 its = relation.fields[it.index]
                 made = replace(made, is_time=its.is_time, window=its.window)
@@ -245,12 +247,14 @@ class SourceBinder:
         nullable = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}.get(how, (False, False))
         later = (parts.high is not None and parts.high <= 0, parts.low is not None and parts.low >= 0)
         fields: list[Field] = []
-        for side, may_lack, is_later in zip((both.left, both.right), nullable, later, strict=True):
+        sides = (("left", both.left), ("right", both.right))
+        for (which, side), may_lack, is_later in zip(sides, nullable, later, strict=True):
             for it in at_end(side.fields) if is_window else side.fields:
                 is_time = it.is_time and not may_lack and (is_window or is_later)
                 kept = it.window if is_window and not may_lack else None
                 type_ = it.type.as_nullable(may_lack or it.type.nullable)
-                fields.append(replace(it, type=type_, is_time=is_time, window=kept))
+                text = Path(which, it.origin)
+                fields.append(replace(it, type=type_, is_time=is_time, window=kept, written=text))
         made = Joined(tuple(fields), name, left, right, len(parts.left), how)
         if is_window:
             made = replace(made, spec=parts.spec)
@@ -264,7 +268,7 @@ class SourceBinder:
     def _keyed(self, relation: Relation, keys: Sequence[Typed], join: str, side: str) -> Relation:
         """Return the rows of a side of a join with keys before their columns."""
         columns = [self._scope(relation).column(at, Span(0, 0)) for at in range(len(relation.fields))]
-        fields = (*(Field(f"key{at}", it.type) for at, it in enumerate(keys)), *relation.fields)
+        fields = (*named("key", keys), *relation.fields)
         return Calc(fields, self._names.give(side, join), relation, None, (*keys, *columns))
 
     def _expanded(self, left: Relation, ref: tree.Join, right: tree.Unnest | tree.TableCall) -> Relation:
@@ -287,7 +291,11 @@ class SourceBinder:
         if ordinality:
             types, names = [*types, INT.as_nullable(False)], [*names, "ORDINALITY"]
         is_left = ref.how == "LEFT"
-        added = [Field(name, it.as_nullable(is_left or it.nullable)) for name, it in zip(names, types, strict=True)]
+        text = f"UNNEST({operand.written})" if isinstance(right, tree.Unnest) else str(operand.written)
+        added = [
+            Field(name, it.as_nullable(is_left or it.nullable), written=Path(text, quoted_name(name)))
+            for name, it in zip(names, types, strict=True)
+        ]
         name = self._names.give("unnest" if isinstance(right, tree.Unnest) else "lateral")
         found: Relation = Expanded(tuple(added), name, left, operand, len(types), is_left, ordinality)
         found = self.renamed(found, right.columns, right.span)
@@ -320,6 +328,11 @@ def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Fie
         Field(end, bound, window=("end", spec)),
         Field(time, kind, is_time=is_time, window=("time", spec)),
     ]
+
+
+def named(name: str, items: Iterable[Typed]) -> list[Field]:
+    """Return the columns of what nobody has named."""
+    return [Field(f"{name}{at}", it.type, written=it.written) for at, it in enumerate(items)]
 
 
 def collected(bind: Callable[[Any], Any], nodes: Iterable[Any]) -> list[Any]:

@@ -83,15 +83,15 @@ def without_old_windows(query: tree.Select) -> tree.Select:
     return replace(query, source=window, group=(*marks, *others), items=items, having=having)
 
 
-def renewed(node: Any, change: Callable[[Call], Expression | None]) -> Any:
-    """Return an expression with other expressions in place of the calls that `change` returns one for."""
-    found = change(node) if isinstance(node, Call) else None
+def renewed(node: Any, change: Callable[[Any], Expression | None], kind: type[Expression] = Call) -> Any:
+    """Return an expression with others in place of its calls, or parts of a kind; `change` returns None for some."""
+    found = change(node) if isinstance(node, kind) else None
     if found is not None:
         return found
-    if isinstance(node, Expression):
-        return replace(node, **{it.name: renewed(getattr(node, it.name), change) for it in fields(node)})
+    if isinstance(node, Node):
+        return replace(node, **{it.name: renewed(getattr(node, it.name), change, kind) for it in fields(node)})
     if isinstance(node, tuple) and not isinstance(node, Span):
-        return tuple(renewed(it, change) for it in node)
+        return tuple(renewed(it, change, kind) for it in node)
     return node
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from math import isqrt, sqrt
 from operator import itemgetter
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 from malflow import agg
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.slots import Slot, Slotted
+from malflow.sql.bind.scope import Field
 from malflow.sql.functions.numbers import DECIMALS, decimal_of, divide
 from malflow.sql.typed import Aggregated, Column
 from malflow.sql.types import INTEGERS, SqlType
 
-__all__ = ["FirstRows", "aggregator_of"]
+__all__ = ["FirstRows", "aggregator_of", "parts_of"]
 
 
 def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
@@ -27,9 +29,35 @@ def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
         return found
     if not call.operands:
         return agg.count()
+    return _Some(call.function, _place_of(call), call.operands[0].type, call.distinct)
+
+
+def parts_of(calls: Sequence[Aggregated], fields: Sequence[Field]) -> dict[str, Callable[[], Any]]:
+    """Return the parts of the state of aggregates, in their order: the name of each, and the function that creates it.
+
+    Args:
+        calls: the aggregates; their operands are columns of the fields.
+        fields: the columns that they aggregate.
+    """
+    found: dict[str, Callable[[], Any]] = {}
+    for call in calls:
+        if call.made is not None:
+            columns = (fields[it.index] for it in call.operands if isinstance(it, Column))
+            text = ", ".join(f"{it.origin} {it.type.name}" for it in columns)
+            found[f"{call.function}({text}) by {call.made.definition}"] = _nothing
+            continue
+        if not call.operands:
+            found["count(*)"] = _zero
+            continue
+        place = _place_of(call)
+        text = f"({fields[place].origin}) {fields[place].type.name}"
+        found |= {f"{kind}{text}": _STATES[kind][0] for kind in _kinds(call.function, call.distinct)}
+    return found
+
+
+def _place_of(call: Aggregated) -> int:
     operand = call.operands[0]
-    place = operand.index if isinstance(operand, Column) else 0
-    return _Some(call.function, place, operand.type, call.distinct)
+    return operand.index if isinstance(operand, Column) else 0
 
 
 def _nothing() -> None:
@@ -121,6 +149,15 @@ _DEVIATIONS = ("STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VA
 _OF |= dict.fromkeys(_DEVIATIONS, ("count", "sum", "squares"))
 
 
+_item = cache(itemgetter)
+"""Returns the function that reads a column: one for each place, so aggregates share their states."""
+
+
+def _kinds(function: str, distinct: bool) -> tuple[str, ...]:
+    """Return the states that an aggregate consists of."""
+    return ("seen",) if distinct and function not in {"MIN", "MAX"} else _OF[function]
+
+
 @dataclass(frozen=True, repr=False)
 class _Some(Slotted[Any, Any, Any]):
     """An aggregate of a column of tuples, without its NULLs."""
@@ -132,14 +169,13 @@ class _Some(Slotted[Any, Any, Any]):
 
     def make_slots(self) -> tuple[Slot, ...]:
         """Return its states."""
-        kinds = ("seen",) if self.distinct and self.function not in {"MIN", "MAX"} else _OF[self.function]
-        return tuple(self._slot(kind) for kind in kinds)
+        return tuple(self._slot(kind) for kind in _kinds(self.function, self.distinct))
 
     def _slot(self, kind: str) -> Slot:
         create, add, merge, first, step, join = _STATES[kind]
         if self.type.kind == "DECIMAL" and kind == "sum":
             first, step, join = "", "", ""  # the generated loop adds in Python's own context, of 28 digits
-        return Slot(create, add, merge, itemgetter(self.place), first=first, step=step, join=join)
+        return Slot(create, add, merge, _item(self.place), first=first, step=step, join=join)
 
     def combine(self, *states: Any) -> Any:
         """Return the result."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.definition import definition_of
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.errors import GraphError
 from malflow.sql.build.doors import fitted, outer_value
@@ -56,6 +57,11 @@ class PythonAggregate:
         if returns is None and result is None:
             raise GraphError(f"{what} needs the type of its result; write returns='DOUBLE', for example")
         self._gives = _type_of(result if returns is None else returns, f"the result of {what}").as_nullable()
+
+    @property
+    def definition(self) -> str:
+        """The aggregator, as a text that is the same in every run of a program."""
+        return definition_of((self._aggregator,))
 
     def bind(
         self, arguments: Sequence[Typed], span: Span, fault: Callable[[str, Span], SqlError]

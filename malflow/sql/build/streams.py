@@ -27,7 +27,9 @@ from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
+from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.text import Source
+from malflow.states.kinds import StateLayout
 from malflow.windows import Windows, cumulating, session, sliding, tumbling
 
 __all__ = ["Leaving", "Rows", "StreamBuilder", "united"]
@@ -78,20 +80,20 @@ class Taken(NamedTuple):
     is_checked: bool = True
 
 
-def united(parts: Sequence[Rows], name: str, *, is_timed: bool) -> Rows:
+def united(parts: Sequence[Rows], name: str, layout: StateLayout | None) -> Rows:
     """Return the rows of several streams.
 
     The least watermark counts. So a row that is late by its own may be in time, and rows on time and late ones are
-    parted again: if they have a time attribute. Without one their timestamps may not be comparable.
+    parted again: if they have a time attribute, and so a layout. Without one their timestamps may not be comparable.
     """
     if len(parts) == 1:
         return parts[0]
     late = [it.late for it in parts if it.late is not None]
     first, *others = [*(it.on_time for it in parts), *late]
     every = first.union(*others)
-    if not late or not is_timed:
+    if not late or layout is None:
         return Rows(every)
-    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False))
+    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False, layout=layout))
 
 
 def _no_epoch(_message: Any, _epoch: Any) -> None:
@@ -105,11 +107,13 @@ class StreamBuilder:
     Args:
         provider: the dataflow.
         table: returns a table by its name.
+        layouts: makes the layouts of states.
     """
 
-    def __init__(self, provider: Any, table: Callable[[str], Readable]) -> None:
+    def __init__(self, provider: Any, table: Callable[[str], Readable], layouts: LayoutMaker) -> None:
         self._provider = provider
         self._table = table
+        self._layouts = layouts
         self._text = Source("")
         self._built: dict[str, Rows] = {}
 
@@ -194,8 +198,7 @@ class StreamBuilder:
         return build
 
     def _union(self, relation: Union) -> Rows:
-        is_timed = any(it.is_time for it in relation.fields)
-        return united([self.rows(it) for it in relation.inputs], relation.name, is_timed=is_timed)
+        return united([self.rows(it) for it in relation.inputs], relation.name, self._layouts.of_union(relation))
 
     def _parted(self, relation: Parted) -> Rows:
         on_time, late = self.rows(relation.input)
@@ -211,7 +214,7 @@ class StreamBuilder:
     def _keyed(self, rows: Rows, name: str, key_of: Callable[[Any], Any]) -> Rows:
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
-    def _aggregated(self, relation: Group | Top, aggregator: Any) -> Any:
+    def _aggregated(self, relation: Group | Top, aggregator: Any, layout: StateLayout) -> Any:
         """Return the results of the windows and keys of a relation."""
         source = self.rows(relation.input)
         if relation.spec.kind == "END":
@@ -221,12 +224,13 @@ class StreamBuilder:
         source = self._keyed(source, relation.name, _key_of(relation.keys))
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
-            return windows.aggregate(relation.name, aggregator)
-        return windows.allow_late(source.late).aggregate(relation.name, aggregator).results
+            return windows.aggregate(relation.name, aggregator, layout=layout)
+        return windows.allow_late(source.late).aggregate(relation.name, aggregator, layout=layout).results
 
     def _group(self, relation: Group) -> Rows:
         aggregates = [aggregator_of(it) for it in relation.aggregates]
-        results = self._aggregated(relation, agg.tuple_(*aggregates) if aggregates else agg.count())
+        aggregator = agg.tuple_(*aggregates) if aggregates else agg.count()
+        results = self._aggregated(relation, aggregator, self._layouts.of_group(relation))
         made = _row_of(relation, bool(aggregates))
         if relation.is_carried and _overlap(relation.spec):
             results = self._owned(results, relation.name)
@@ -239,9 +243,8 @@ class StreamBuilder:
 
     def _top(self, relation: Top) -> Rows:
         first = relation.keys + len(relation.order)
-        results = self._aggregated(
-            relation, FirstRows(relation.count, relation.keys, relation.order, newest=relation.is_newest)
-        )
+        aggregator = FirstRows(relation.count, relation.keys, relation.order, newest=relation.is_newest)
+        results = self._aggregated(relation, aggregator, self._layouts.of_top(relation))
         if _overlap(relation.spec):
             results = self._owned(results, relation.name)
         return Rows(results.flat_map(f"{relation.name}.rows", _numbered(first)))
@@ -255,19 +258,20 @@ class StreamBuilder:
         left = self._keyed(left, f"{name}.left", _join_key(keys, "left"))
         right = self._keyed(right, f"{name}.right", _join_key(keys, "right"))
         how = {"FULL": "outer"}.get(relation.how, relation.how.lower())
-        pair = _pair(keys, widths)
+        pair, layout = _pair(keys, widths), self._layouts.of_join(relation)
         if relation.spec is None:
             before, after = relation.interval
-            pairs = left.on_time.interval_join(name, right.on_time, before=before, after=after, how=how)
+            pairs = left.on_time.interval_join(name, right.on_time, before=before, after=after, how=how, layout=layout)
             return Rows(pairs.map(f"{name}.row", pair))
         spec = relation.spec
         if spec.kind == "CUMULATE":  # a window that grows is part of the hopping one with its end
             spec = replace(spec, kind="HOP")
         windows = left.on_time.window(_windows(spec))
         if left.late is None:
-            groups = windows.cogroup(name, right.on_time)
+            groups = windows.cogroup(name, right.on_time, layout=layout)
         else:
-            groups = windows.allow_late(left.late).cogroup(name, right.on_time, late=[right.late]).results
+            late = windows.allow_late(left.late)
+            groups = late.cogroup(name, right.on_time, late=[right.late], layout=layout).results
         if _overlap(relation.spec):
             groups = self._owned(groups, name)
         return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how)))

@@ -11,7 +11,7 @@ from malflow.callables import advice
 from malflow.durations import as_length
 from malflow.operators.columns import are_columns
 from malflow.operators.keyed.stateful import RunningAggregate
-from malflow.states.kinds import StateKind
+from malflow.states.kinds import StateKind, StateLayout
 from malflow.streams.arguments import malformed
 from malflow.streams.operators.late_windows import LateWindowed
 from malflow.streams.operators.stateful import StatefulOperators
@@ -20,7 +20,7 @@ from malflow.windows import WindowResult, Windows, early_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
-    from malflow.streams.keywords import Versioned
+    from malflow.streams.keywords import Described, Versioned
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["AggregateOperators", "Windowed"]
@@ -49,11 +49,11 @@ class Windowed(Generic[K, V, T]):
 
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Versioned]
+        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Described]
     ) -> KeyedStream[K, WindowResult[R1, T], T]: ...
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Versioned]
+        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Described]
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2], T], T]: ...
     @overload
     def aggregate(
@@ -63,7 +63,7 @@ class Windowed(Generic[K, V, T]):
         a2: Aggregator[V, Any, R2],
         a3: Aggregator[V, Any, R3],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3], T], T]: ...
     @overload
     def aggregate(
@@ -74,7 +74,7 @@ class Windowed(Generic[K, V, T]):
         a3: Aggregator[V, Any, R3],
         a4: Aggregator[V, Any, R4],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4], T], T]: ...
     @overload
     def aggregate(
@@ -86,7 +86,7 @@ class Windowed(Generic[K, V, T]):
         a4: Aggregator[V, Any, R4],
         a5: Aggregator[V, Any, R5],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5], T], T]: ...
     @overload
     def aggregate(
@@ -99,9 +99,16 @@ class Windowed(Generic[K, V, T]):
         a5: Aggregator[V, Any, R5],
         a6: Aggregator[V, Any, R6],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> KeyedStream[K, WindowResult[tuple[R1, R2, R3, R4, R5, R6], T], T]: ...
-    def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
+    def aggregate(
+        self,
+        name: str,
+        *aggregators: Any,
+        version: int = 1,
+        migrate: Any = None,
+        layout: StateLayout | None = None,
+    ) -> Any:
         """Aggregate the records of each key in each window; emit a `WindowResult` when the window closes.
 
         A window closes at the first epoch (watermark) at or after its last instant. That instant is also the timestamp
@@ -113,6 +120,7 @@ class Windowed(Generic[K, V, T]):
             aggregators: one or more of `malflow.agg`. With several, a result's value is a tuple.
             version: the schema version of the accumulators: increase it when the windows or aggregators change.
             migrate: ``(old_accumulator, old_version) -> accumulator``; None drops it.
+            layout: what the accumulators hold, in words, for programs that are generated: see `StateLayout`.
 
         >>> from malflow.windows import tumbling
         >>> def hourly(stream):
@@ -122,21 +130,23 @@ class Windowed(Generic[K, V, T]):
         >>> run([1, 2, 3, 4], hourly)[0]
         WindowResult(start=0, end=2, value=3, timing=FINAL)
         """
-        return add_window(self._stream, self._options, name, aggregators, version, migrate)
+        return add_window(self._stream, self._options, name, aggregators, version, migrate, layout=layout)
 
     @overload
     def cogroup(
-        self, name: str, s2: KeyedStream[K, R2, T], /, **more: Unpack[Versioned]
+        self, name: str, s2: KeyedStream[K, R2, T], /, **more: Unpack[Described]
     ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2]], T], T]: ...
     @overload
     def cogroup(
-        self, name: str, s2: KeyedStream[K, R2, T], s3: KeyedStream[K, R3, T], /, **more: Unpack[Versioned]
+        self, name: str, s2: KeyedStream[K, R2, T], s3: KeyedStream[K, R3, T], /, **more: Unpack[Described]
     ) -> KeyedStream[K, WindowResult[tuple[list[V], list[R2], list[R3]], T], T]: ...
     @overload
     def cogroup(
-        self, name: str, *others: KeyedStream[K, Any, T], **more: Unpack[Versioned]
+        self, name: str, *others: KeyedStream[K, Any, T], **more: Unpack[Described]
     ) -> KeyedStream[K, WindowResult[tuple[list[Any], ...], T], T]: ...
-    def cogroup(self, name: str, *others: Any, version: int = 1, migrate: Any = None) -> Any:
+    def cogroup(
+        self, name: str, *others: Any, version: int = 1, migrate: Any = None, layout: StateLayout | None = None
+    ) -> Any:
         """Collect the records of this and other streams in each window of each key, one list per stream.
 
         A window with a record of any stream emits a `WindowResult` when the epoch (watermark) of all streams closes it,
@@ -151,6 +161,7 @@ class Windowed(Generic[K, V, T]):
             others: the other streams. All streams must be keyed with the same partitioner.
             version: the schema version of the records: increase it when the windows or the records' classes change.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+            layout: what the values of each stream hold, which are tuples, for programs that are generated.
 
         >>> from malflow.windows import tumbling
         >>> def clicks_with_views(stream):
@@ -162,7 +173,7 @@ class Windowed(Generic[K, V, T]):
         >>> run([5, 6, 7, 8], clicks_with_views)
         [(5, 5), (6, 5), (7, 7), (8, 7)]
         """
-        return add_cogroup(self._stream, self._options, name, others, version, migrate)
+        return add_cogroup(self._stream, self._options, name, others, version, migrate, layout=layout)
 
     def allow_late(self, late: KeyedStream[K, V, T] | None = None, until: Any = 0) -> LateWindowed[K, V, T]:
         """Add late records to windows that are still open; call `LateWindowed.aggregate` on the result.

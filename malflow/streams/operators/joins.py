@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from malflow.checks import check_choice, checked_length
 from malflow.operators.epochs.frontiers import INPUTS
 from malflow.operators.joins.asof_join import AsofJoin
-from malflow.operators.joins.interval_join import Interval, IntervalJoin
+from malflow.operators.joins.interval_join import Interval, IntervalJoin, arranged_pane
 from malflow.operators.joins.two_streams import migrated_values
-from malflow.states.kinds import StateKind
+from malflow.states.kinds import StateKind, StateLayout
 from malflow.streams.arguments import checked_field_of, checked_function, malformed
 from malflow.streams.operators.stateful import StatefulOperators
 from malflow.words import short_repr
@@ -65,6 +65,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         how: str = "inner",
         version: int = 1,
         migrate: Any = None,
+        layout: StateLayout | None = None,
     ) -> Any:
         """Pair the records of two streams with equal keys and timestamps close to each other.
 
@@ -85,6 +86,8 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             version: the schema version of the records: increase it when their classes or the bounds change. If the
                 bounds change, the join starts without records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+            layout: what the values of each stream hold, which are tuples, for programs that are generated: see
+                `StateLayout`.
 
         >>> def neighbours(stream):
         ...     timed, _ = stream.generate_epochs("epochs", limit_out_of_orderness(0))
@@ -97,7 +100,7 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         check_choice(partial(malformed, name), "how", how, tuple(_KEPT))
         logic = partial(IntervalJoin, interval=Interval(before, after, _KEPT[how]))
         definition = f"{_ARTICLES[how]} {how} join from {before} before to {after} after"
-        return self._join(name, logic, [right], definition, version, migrate)
+        return self._join(name, logic, [right], definition, version, migrate, layout)
 
     @overload
     def asof_join(
@@ -155,7 +158,16 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
         definition = f"{_ARTICLES[how]} {how} as-of join{limit}"
         return self._join(name, logic, [right], definition, version, migrate)
 
-    def _join(self, name: str, logic: Any, others: Any, definition: str, version: int, migrate: Any) -> Any:
+    def _join(
+        self,
+        name: str,
+        logic: Any,
+        others: Any,
+        definition: str,
+        version: int,
+        migrate: Any,
+        layout: StateLayout | None = None,
+    ) -> Any:
         if migrate is not None:
             migrate = partial(migrated_values, migrate=checked_function(name, "migrate", migrate, "old, old_version"))
         return self._stateful(
@@ -166,8 +178,10 @@ class JoinOperators(StatefulOperators[K, V_co, T]):
             migrate,
             others=others,
             hidden=((INPUTS, StateKind.FRONTIER),),
-            definition=definition,
+            definition=definition if layout is None else layout.definition,
             panes=definition,
+            layout=layout,
+            arrange=None if layout is None else arranged_pane,
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from malflow.aggregators.contract import Aggregator
 from malflow.graph import Graph
 from malflow.nodes import ExchangeNode, KeyNode, Port
+from malflow.states.kinds import StateLayout
 from malflow.streams.arguments import malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.operators.several import LateGroups, LateResults
@@ -17,7 +18,7 @@ from malflow.windows import until_fault
 from malflow.words import short_repr
 
 if TYPE_CHECKING:
-    from malflow.streams.keywords import Grouped, Versioned
+    from malflow.streams.keywords import Described, Grouped
     from malflow.streams.stream import KeyedStream
 
 __all__ = ["LateWindowed"]
@@ -46,11 +47,11 @@ class LateWindowed(Generic[K, V, T]):
 
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Versioned]
+        self, name: str, a1: Aggregator[V, Any, R1], /, **more: Unpack[Described]
     ) -> LateResults[K, R1, V, T]: ...
     @overload
     def aggregate(
-        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Versioned]
+        self, name: str, a1: Aggregator[V, Any, R1], a2: Aggregator[V, Any, R2], /, **more: Unpack[Described]
     ) -> LateResults[K, tuple[R1, R2], V, T]: ...
     @overload
     def aggregate(
@@ -60,7 +61,7 @@ class LateWindowed(Generic[K, V, T]):
         a2: Aggregator[V, Any, R2],
         a3: Aggregator[V, Any, R3],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> LateResults[K, tuple[R1, R2, R3], V, T]: ...
     @overload
     def aggregate(
@@ -71,7 +72,7 @@ class LateWindowed(Generic[K, V, T]):
         a3: Aggregator[V, Any, R3],
         a4: Aggregator[V, Any, R4],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> LateResults[K, tuple[R1, R2, R3, R4], V, T]: ...
     @overload
     def aggregate(
@@ -83,7 +84,7 @@ class LateWindowed(Generic[K, V, T]):
         a4: Aggregator[V, Any, R4],
         a5: Aggregator[V, Any, R5],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> LateResults[K, tuple[R1, R2, R3, R4, R5], V, T]: ...
     @overload
     def aggregate(
@@ -96,9 +97,16 @@ class LateWindowed(Generic[K, V, T]):
         a5: Aggregator[V, Any, R5],
         a6: Aggregator[V, Any, R6],
         /,
-        **more: Unpack[Versioned],
+        **more: Unpack[Described],
     ) -> LateResults[K, tuple[R1, R2, R3, R4, R5, R6], V, T]: ...
-    def aggregate(self, name: str, *aggregators: Any, version: int = 1, migrate: Any = None) -> Any:
+    def aggregate(
+        self,
+        name: str,
+        *aggregators: Any,
+        version: int = 1,
+        migrate: Any = None,
+        layout: StateLayout | None = None,
+    ) -> Any:
         """Aggregate the records of each key in each window, as `Windowed.aggregate` does.
 
         Returns:
@@ -112,7 +120,9 @@ class LateWindowed(Generic[K, V, T]):
         """
         self._check(name)
         late = self._late_ones(name)
-        return LateResults(*add_window(self._stream, self._options, name, aggregators, version, migrate, late=late))
+        return LateResults(
+            *add_window(self._stream, self._options, name, aggregators, version, migrate, late=late, layout=layout)
+        )
 
     @overload
     def cogroup(
@@ -126,7 +136,15 @@ class LateWindowed(Generic[K, V, T]):
     def cogroup(
         self, name: str, *others: KeyedStream[K, Any, T], **more: Unpack[Grouped]
     ) -> LateGroups[K, tuple[list[Any], ...], T]: ...
-    def cogroup(self, name: str, *others: Any, late: Any = (), version: int = 1, migrate: Any = None) -> Any:
+    def cogroup(
+        self,
+        name: str,
+        *others: Any,
+        late: Any = (),
+        version: int = 1,
+        migrate: Any = None,
+        layout: StateLayout | None = None,
+    ) -> Any:
         """Collect the records of this and other streams in each window of each key, as `Windowed.cogroup` does.
 
         A late record is added to its window unless the epoch (watermark) of all streams has closed it. So whether it is
@@ -139,6 +157,7 @@ class LateWindowed(Generic[K, V, T]):
                 stream without any.
             version: the schema version of the records.
             migrate: ``(old_value, old_version) -> value``: converts the value of a record.
+            layout: what the values of each stream hold, as for `Windowed.cogroup`.
 
         Returns:
             The results; and for each stream, a stream of its records that were too late.
@@ -159,7 +178,9 @@ class LateWindowed(Generic[K, V, T]):
             if its is not None:
                 _check_late(name, stream, its)
         late_ones = [self._late_ones(name), *late]
-        results, *too_late = add_cogroup(self._stream, self._options, name, others, version, migrate, late=late_ones)
+        results, *too_late = add_cogroup(
+            self._stream, self._options, name, others, version, migrate, late=late_ones, layout=layout
+        )
         return LateGroups(results, too_late)
 
     def _late_ones(self, name: str) -> Any:

@@ -9,13 +9,20 @@ from typing import Any, assert_never
 
 from malflow.aggregators.column_loop import is_exact
 from malflow.aggregators.fuse import Kernel, compile_kernel
+from malflow.aggregators.slots import packed
 from malflow.errors import GraphError
 from malflow.event_time.panes import CalendarPanes, RegularPanes
 from malflow.nodes import TellsBy, UnionNode
 from malflow.operators.columns import are_columns
 from malflow.operators.contract import Operator
 from malflow.operators.epochs.frontiers import INPUTS, REACHED
-from malflow.operators.joins.cogroup import SessionCogroup, SlidingCogroup, WindowCogroup, migrated_groups
+from malflow.operators.joins.cogroup import (
+    SessionCogroup,
+    SlidingCogroup,
+    WindowCogroup,
+    arranged_groups,
+    migrated_groups,
+)
 from malflow.operators.windows.counting import CountAggregate
 from malflow.operators.windows.early import EARLY
 from malflow.operators.windows.local_aggregate import LocalAggregate
@@ -23,7 +30,7 @@ from malflow.operators.windows.session import SessionAggregate
 from malflow.operators.windows.sliding import CumulateAggregate, SlidingAggregate
 from malflow.operators.windows.time_windows import WindowAggregate
 from malflow.records.rows import ReadField
-from malflow.states.kinds import StateKind
+from malflow.states.kinds import Arrangement, StateKind, StateLayout
 from malflow.streams.arguments import checked_function, malformed
 from malflow.streams.handle import StreamHandle
 from malflow.streams.operators.stateful import StatefulOperators
@@ -31,7 +38,7 @@ from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
 __all__ = ["WindowOptions", "add_cogroup", "add_window", "check_merge", "kernel_of"]
 
-Migrate = Callable[[Any, int], Any]
+Migrate = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ def add_window(
     migrate: Migrate | None,
     *,
     late: StreamHandle[Any, Any, Any] | None = None,
+    layout: StateLayout | None = None,
 ) -> Any:
     """Add the window operator to a keyed stream and, if given, its late records."""
     kernel, windows = kernel_of(name, aggregators), options.windows
@@ -86,8 +94,10 @@ def add_window(
         version,
         migrate,
         hidden=tuple(hidden),
-        definition=f"{kernel.definition} in {windows}",
+        definition=f"{kernel.definition} in {windows}" if layout is None else layout.definition,
         panes=windows.definition,
+        layout=layout,
+        arrange=None if layout is None else _arranging(kind, _arranged_rows if layout.of_rows else _arranged_parts),
         outputs=1 if late is None else 3,
         reads=_fields_read(kernel, windows) if late is None else None,
         local=local,
@@ -127,6 +137,7 @@ def add_cogroup(
     migrate: Migrate | None,
     *,
     late: Sequence[StreamHandle[Any, Any, Any] | None] = (),
+    layout: StateLayout | None = None,
 ) -> Any:
     """Add the operator that collects the records of a keyed stream and of others in windows.
 
@@ -138,6 +149,7 @@ def add_cogroup(
         version: the schema version of the records.
         migrate: converts the value of a record.
         late: the late records of each stream, or None for a stream without any; empty if no late records are added.
+        layout: what the states hold, in words.
     """
     if not others:
         raise malformed(name, "needs at least one other stream; call .aggregate() with agg.collect() for one")
@@ -160,8 +172,10 @@ def add_cogroup(
         migrate,
         others=[*others, *[it for _, it in late_ones]],
         hidden=tuple(hidden),
-        definition=f"groups of {streams} streams in {windows}",
+        definition=f"groups of {streams} streams in {windows}" if layout is None else layout.definition,
         panes=windows.definition,
+        layout=layout,
+        arrange=None if layout is None else _arranging(kind, arranged_groups),
         outputs=1 + streams if late_ones else 1,
     )
 
@@ -244,6 +258,25 @@ def _migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
             return _CountMigration(migrate)
         case _:
             return migrate
+
+
+def _arranging(kind: StateKind, arrange: Callable[[Any, Arrangement], Any]) -> Callable[[Any, Any, Arrangement], Any]:
+    """Return the function that arranges a kind's states, from the one that arranges an accumulator."""
+    return partial(_arranged, migrate=_migration_of(kind, arrange))
+
+
+def _arranged(_key: Any, state: Any, arrangement: Arrangement, *, migrate: Callable[[Any, Any], Any]) -> Any:
+    return migrate(state, arrangement)
+
+
+def _arranged_parts(acc: Any, arrangement: Arrangement) -> Any:
+    """Return an accumulator with the states of its slots in other places."""
+    return packed(arrangement((acc,) if arrangement.counts == (1,) else acc))
+
+
+def _arranged_rows(acc: Sequence[Any], arrangement: Arrangement) -> list[Any]:
+    """Return an accumulator of rows with their columns in other places."""
+    return [tuple(arrangement(row)) for row in acc]
 
 
 class _SessionMigration:
