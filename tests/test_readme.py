@@ -26,7 +26,7 @@ LONG = {"docs/testing.md", "docs/runtimes.md"}
 """Pages whose programs search for crashes, and start processes."""
 
 OF_SQL = ("sql", "sql_time", "coming_from_flink_sql")
-"""Pages with blocks of several languages: tests/sql/test_pages.py runs them."""
+"""Pages with blocks of several languages: tests/cli/test_sql_pages.py runs them."""
 
 BLOCK = re.compile(r"^```([\w{} -]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
