@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from malflow.sql.parser.statements import parse
 from malflow.sql.text import Source, SqlError
 from tests.oracles.sql_cases import CASES
 
-TEXTS = [CASES[name]["sql"] for name in CASES]
+NEXMARK = {it.stem: it.read_text() for it in sorted((Path(__file__).parent / "nexmark").glob("*.sql"))}
+TEXTS = [*(CASES[name]["sql"] for name in CASES), *NEXMARK.values()]
 PIECES = [
     "(",
     ")",
@@ -111,6 +113,7 @@ LONG = {
     "faults": "SELECT FROM;\n",
     "open texts": "'a''",
     "exponents": "1e",
+    "queries": NEXMARK["q16"],
 }
 
 
