@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from java_programs import missing
 from tables import print_table
 from workloads.pattern_loops import (
     absence_by_hand,
@@ -42,7 +43,7 @@ from workloads.pattern_records import (
     prices,
     three_failed,
 )
-from workloads.pattern_siddhi import Siddhi, missing
+from workloads.pattern_siddhi import Siddhi
 from workloads.pattern_states import print_growth, state_rows
 
 from malflow import SingleThreadRuntime, limit_out_of_orderness

@@ -1,0 +1,1 @@
+"""Nexmark in other engines."""
