@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -466,3 +469,66 @@ def test_the_reader_may_leave(folder: Path) -> None:
     shell: list[Any] = ["bash", "-o", "pipefail", "-c", command]
     done = subprocess.run(shell, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("a\n", "", 141)
+
+
+# Kafka
+
+
+@pytest.fixture
+def topic(kafka_servers: str) -> Iterator[Callable[[str, list[bytes]], str]]:
+    """Make topics with values, and return their URLs."""
+    admin = importlib.import_module("confluent_kafka.admin")
+    producer = importlib.import_module("confluent_kafka").Producer({"bootstrap.servers": kafka_servers})
+    client, made = admin.AdminClient({"bootstrap.servers": kafka_servers}), list[str]()
+
+    def make(name: str, values: list[bytes]) -> str:
+        made.append(f"{name}_{token_hex(4)}")
+        client.create_topics([admin.NewTopic(made[-1], 1, 1)])[made[-1]].result(30)
+        for it in values:
+            producer.produce(made[-1], it)
+        producer.flush(30)
+        return f"kafka://{kafka_servers}/{made[-1]}"
+
+    yield make
+    for it in client.delete_topics(made).values():
+        it.result(30)
+
+
+def test_a_topic_is_a_table(malflow: Malflow, topic: Callable[[str, list[bytes]], str]) -> None:
+    url = topic("bids", [json.dumps(it).encode() for it in BIDS])
+    assert rows_of(malflow, f"SELECT auction FROM '{url}' LIMIT 2") == [{"auction": 1}, {"auction": 2}]
+    counted = f"SELECT channel, COUNT(*) AS n FROM '{url}?stop=latest' GROUP BY channel ORDER BY channel"
+    assert [it["n"] for it in rows_of(malflow, counted)] == [1, 1, 2]
+    refused = malflow("sql", "-c", f"SELECT COUNT(*) FROM '{url}'")
+    assert "GROUP BY without a window needs an input that ends" in refused.err
+    ddl = malflow("sql", "--ddl", "-c", f"SELECT * FROM '{url}'").out
+    assert f"WITH ('url' = '{url}?format=json');" in ddl
+
+
+def test_faults_of_topics(
+    malflow: Malflow, topic: Callable[[str, list[bytes]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("malflow.cli.sql.prompt._PATIENCE", 1.0)
+    empty, noise = topic("empty", []), topic("noise", [b"\xff\x00"])
+    assert "has no rows to guess columns from" in malflow("sql", "-c", f"SELECT * FROM '{empty}'").err
+    assert "the record cannot be decoded" in malflow("sql", "-c", f"SELECT * FROM '{noise}'").err
+    assert "nowhere' does not exist" in malflow("sql", "-c", f"SELECT * FROM '{empty}nowhere'").err
+
+
+# explanations
+
+
+def test_explain(malflow: Malflow) -> None:
+    text = "SELECT channel, COUNT(*) AS n FROM 'bids.jsonl' WHERE price > 6 GROUP BY channel ORDER BY n LIMIT 1"
+    lines = malflow("sql", "--explain", "-c", text).out.splitlines()
+    assert [" ".join(it.split()) for it in lines] == [
+        "calc append sql.calc state: none",
+        "groups, by channel append sql.group state: a row a group, until the input ends",
+        "calc WHERE price > 6 append sql.group.input state: none",
+        "bids.jsonl append sql.bids.row bids.jsonl",
+    ]
+
+
+def test_statements_that_ask_are_answered_in_their_place(malflow: Malflow) -> None:
+    text = "SHOW TABLES; CREATE TABLE a (x INT); DESCRIBE a; SHOW TABLES; SELECT 1 AS one; SHOW VIEWS"
+    assert malflow("sql", "-c", text).out.split() == ["none", "x", "INT", "a", "one", "---", "1", "none"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import click
 
 from malflow.cli.output.error_report import error_document
 from malflow.cli.output.output import Output
-from malflow.config import Settings
 from malflow.monitor import JsonFormatter, RepeatFilter, TextFormatter
+
+if TYPE_CHECKING:
+    from malflow.config import Settings
 
 __all__ = ["LogFormat", "log_as_configured", "log_error", "write_log"]
 
