@@ -204,6 +204,8 @@ def _hint(name: str, path: Path, members: Mapping[str, Shape]) -> str:
     elsewhere = [dotted(leaf) for leaf, _ in every_leaf(WHOLE) if leaf[-1] == name]
     where = dotted(path) if path else "the file"
     instead = f"did you mean {elsewhere[0]}?" if elsewhere else f"{where} has {', '.join(members)}"
+    if len(path) == len(("operators", "shop")) and path[0] == "operators":
+        instead += f"; a name with a dot is quoted: {dotted((path[0], f'{path[1]}.{name}'))}"
     return did_you_mean(name, members, else_=instead)
 
 

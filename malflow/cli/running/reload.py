@@ -55,7 +55,10 @@ _MOST: Final = 5_000
 
 
 def modules_in(folder: Path) -> Seen:
-    """Return the modules and configurations below a folder; hidden folders and virtual environments are left out."""
+    """Return the modules, files of SQL and configurations below a folder.
+
+    Hidden folders and virtual environments are left out.
+    """
     found: dict[str, tuple[int, int, int]] = {}
     for path in _modules(str(folder)):
         try:
@@ -80,7 +83,7 @@ def _modules(folder: str) -> Iterator[str]:
         if it.is_dir(follow_symlinks=False):
             if not it.name.startswith(".") and it.name not in _LEFT_OUT:
                 folders.append(it.path)
-        elif it.name.endswith(".py") or it.name in _OTHERS:
+        elif it.name.endswith((".py", ".sql")) or it.name in _OTHERS:
             yield it.path
     for path in folders:
         yield from _modules(path)

@@ -92,8 +92,10 @@ def parsed(text: str) -> Target:
     elif not _NAME.fullmatch(name):
         raise CommandError(f"'{text}' is not a flow: after the colon, write the name of a function or a runtime")
     if place and exists(Path(place)):
+        if Path(place).suffix == ".sql":
+            raise CommandError(f"'{place}' is a file of SQL, without names to choose from; write {place}")
         return Target(text, _script(Path(place)), None, name)
-    if _NAME.fullmatch(place) and Path(place).suffix not in (".py", ".ipynb"):
+    if _NAME.fullmatch(place) and Path(place).suffix not in (".py", ".ipynb", ".sql"):
         return Target(text, None, place, name or None)
     raise CommandError(f"there is no file '{place}'{near_script(Path(place))}")
 
@@ -121,7 +123,7 @@ def _script(path: Path) -> Path:
 def near_script(path: Path) -> str:
     """Return a hint: the script in that folder with the nearest name."""
     try:
-        names = [it.name for it in path.parent.iterdir() if it.suffix == ".py"]
+        names = [it.name for it in path.parent.iterdir() if it.suffix in {".py", ".sql"}]
     except OSError:
         return f", and no folder '{path.parent}'"
     return did_you_mean(path.name, names, else_="", write=lambda it: f"'{path.parent / it}'")
