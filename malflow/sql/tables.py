@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -335,12 +335,13 @@ def csv_options(fields: Sequence[Field], header: str | None) -> dict[str, Any]:
 
 
 def _of_text(kind: SqlType) -> Any:
-    """Return the class of the values of a type that is written as text; times stay texts, as the door reads these."""
+    """Return the class of the values of a type that is written as text."""
     found: Any = _CLASSES.get(kind.kind, str)
     return found | None if kind.nullable and kind.kind not in TEXTS else found
 
 
 _CLASSES = {**dict.fromkeys(INTEGERS, int), "FLOAT": float, "DOUBLE": float, "DECIMAL": Decimal, "BOOLEAN": bool}
+_CLASSES |= {**dict.fromkeys(TIMES, datetime), "DATE": date, "TIME": time}
 
 
 _NO_URL = "add 'url' = 'kafka://broker/bids' or the like"

@@ -16,7 +16,7 @@ from tests.projects.image import instructions
 
 ROOT = Path(__file__).parents[2]
 TMP = "/tmp"  # noqa: S108 - of the container
-SERVED = [it for it in TEMPLATES if it != "files"]
+SERVED = [it for it in TEMPLATES if it not in {"files", "sql"}]
 
 
 def objects(template: str) -> dict[str, Any]:

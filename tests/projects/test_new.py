@@ -25,6 +25,11 @@ from tests.projects.conftest import Make
 ROOT = Path(__file__).parents[2]
 
 
+def flow_of(template: str) -> str:
+    """Return the file of the dataflow of a template."""
+    return TEMPLATES[template].flow
+
+
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_files_of_a_project(template: str, project: Make, malflow: Malflow) -> None:
     folder = project(template)
@@ -39,7 +44,11 @@ def test_files_of_a_project(template: str, project: Make, malflow: Malflow) -> N
         if path.endswith((".yaml", ".yml")):
             assert all(map(bool, yaml.safe_load_all(text))), path
     assert tomllib.loads(texts["malflow.toml"])["run"]["job"] == "hello"
-    assert set(re.findall(r"`([\w./]+)`(?:, )?", texts["README.md"])) >= {"flow.py", "test_flow.py", ".env"}
+    assert set(re.findall(r"`([\w./]+)`(?:, )?", texts["README.md"])) >= {
+        flow_of(template),
+        f"test_{Path(flow_of(template)).stem}.py",
+        ".env",
+    }
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -122,7 +131,7 @@ def test_settings_of_a_project_are_accepted(
         if equals and not line.startswith("#"):
             monkeypatch.setenv(name, value)
     for profile in ([], ["--profile", "prod"]):
-        done = malflow("config", "check", "flow.py", *profile)
+        done = malflow("config", "check", flow_of(template), *profile)
         assert done.code == 0, done.err
         assert "no mistakes" in done.out + done.err
         assert "is not a variable of malflow" not in done.err

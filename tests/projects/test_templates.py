@@ -88,6 +88,27 @@ def test_files_project_runs_and_resumes(project: Make) -> None:
     check_own_test()
 
 
+@pytest.mark.nightly
+def test_sql_project_runs_and_resumes(project: Make) -> None:
+    folder = project("sql")
+    readme = (folder / "README.md").read_text()
+    assert "malflow run shop.sql" in readme
+    assert process("run", "shop.sql").code == 0
+    totals = written(folder)
+    assert sorted(map(str, totals)) == [
+        "{'day': '2026-03-28 00:00:00.000Z', 'town': 'Bonn', 'orders': 2, 'amount': 11.25}",
+        "{'day': '2026-03-28 00:00:00.000Z', 'town': 'Ulm', 'orders': 2, 'amount': 42.5}",
+        "{'day': '2026-03-29 00:00:00.000Z', 'town': 'Bonn', 'orders': 1, 'amount': 19.9}",
+        "{'day': '2026-03-29 00:00:00.000Z', 'town': 'Ulm', 'orders': 1, 'amount': 8.0}",
+    ]
+    (folder / "orders" / "2026-03-31.csv").write_text("at,town,amount\n2026-03-31T09:00:00+00:00,Bonn,3\n")
+    done = process("run", "shop.sql")
+    assert done.code == 0
+    assert "warning" not in done.err
+    assert [it["amount"] for it in written(folder) if it not in totals] == [5.0]
+    assert "2 passed" in own_test().stdout
+
+
 def written(folder: Path) -> list[Any]:
     lines = [line for it in sorted((folder / "totals").glob("[!._]*")) for line in it.read_text().splitlines()]
     return [json.loads(it) for it in lines]

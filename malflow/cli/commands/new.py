@@ -34,7 +34,7 @@ _LONGEST_UID = 40
 """The longest id that Grafana accepts for a dashboard, in characters."""
 
 _MARK = re.compile("@([a-z_]+)@")
-_CONDITION = re.compile("@(if [a-z]+|else|end)@")
+_CONDITION = re.compile("@(if [a-z ]+|else|end)@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,14 @@ class Template:
         extras: the extras of malflow that its image installs, separated by commas.
         headline: what its job does.
         ends: what ends its run.
+        flow: the file of its dataflow.
     """
 
     folders: tuple[str, ...]
     extras: str
     headline: str
     ends: str = "Ctrl-C stops it; the same command resumes"
+    flow: str = "flow.py"
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -61,10 +63,17 @@ TEMPLATES: Mapping[str, Template] = {
         "Counts words, forever; needs nothing but malflow.",
     ),
     "files": Template(
-        ("common", "files"),
+        ("common", "files", "orders"),
         "",
         "Sums up orders by town and day: reads the CSV files in `orders/`, writes JSON lines to `totals/`.",
         "reads what is new, and ends",
+    ),
+    "sql": Template(
+        ("common", "sql", "orders"),
+        "",
+        "Sums up orders by town and day in SQL: reads the CSV files in `orders/`, writes JSON lines to `totals/`.",
+        "reads what is new, and ends",
+        "shop.sql",
     ),
     "kafka": Template(
         ("common", "monitoring", "kafka"),
@@ -116,6 +125,8 @@ def project_files(name: str, kind: str) -> dict[str, str]:
         "extras": template.extras,
         "headline": template.headline,
         "ends": template.ends,
+        "flow": template.flow,
+        "test": f"test_{Path(template.flow).stem}.py",
         "signing_key": secrets.token_hex(32),
         "token": secrets.token_urlsafe(32),
         "password": secrets.token_urlsafe(12),
@@ -152,7 +163,7 @@ def _filled(text: str, kind: str, values: Mapping[str, str]) -> str:
         elif condition[1] == "end":
             chosen.pop()
         else:
-            chosen.append(condition[1] == f"if {kind}")
+            chosen.append(kind in condition[1].split()[1:])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -176,8 +187,9 @@ def new(folder: Path, kind: str, name: str | None, output: Output) -> None:
         output.document("project", {"name": name, "folder": str(folder), "template": kind, "files": [*texts]})
         return
     place = "" if folder.absolute() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    output.say(f"made {name}: flow.py, its test, its settings, and what runs it elsewhere; README.md lists them")
-    output.say(f"run it: {place}malflow run flow.py")
+    flow = TEMPLATES[kind].flow
+    output.say(f"made {name}: {flow}, its test, its settings, and what runs it elsewhere; README.md lists them")
+    output.say(f"run it: {place}malflow run {flow}")
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ _WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)?(\.\d+)?([eE][+-]?\d+)?(?<=\d)", re.ASCII)
 _TRUTH = re.compile("true|false", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z?)", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 class Guess(NamedTuple):
@@ -114,17 +114,18 @@ def _fields(values: Sequence[Mapping[str, Any]]) -> SqlType | None:
     return SqlType("MAP", items=(STRING.as_nullable(False), item)) if item else None
 
 
-def _times(texts: Sequence[str]) -> SqlType | None:
-    """Return the type of texts that are dates or instants; None if they are not."""
+def _times(texts: Sequence[str], *, offsets: bool = False) -> SqlType | None:
+    """Return the type of texts that are dates or instants; None if they are not. CSV may have offsets from UTC."""
     if all(map(_DATE.fullmatch, texts)):
         return DATE
     found = [_INSTANT.fullmatch(it) for it in texts]
     zones = {it[3] for it in found if it}
-    if None in found or len(zones) != 1:
+    has_zones = None not in zones
+    if None in found or (has_zones and not (offsets or zones == {"Z"})) or not (has_zones or zones == {None}):
         return None
     digits = max(len(it[2] or ".") - 1 for it in found if it)
     size = _MILLISECONDS if digits <= _MILLISECONDS else _MICROSECONDS
-    return timestamp(size, "TIMESTAMP_LTZ" if zones == {"Z"} else "TIMESTAMP")
+    return timestamp(size, "TIMESTAMP_LTZ" if has_zones else "TIMESTAMP")
 
 
 def of_texts(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Guess]:
@@ -145,7 +146,7 @@ def _type_of_texts(texts: Sequence[str]) -> SqlType:
         return _type_of(map(int, texts)) or STRING
     if all(map(_NUMBER.fullmatch, texts)):
         return DOUBLE
-    return BOOLEAN if all(map(_TRUTH.fullmatch, texts)) else _times(texts) or STRING
+    return BOOLEAN if all(map(_TRUTH.fullmatch, texts)) else _times(texts, offsets=True) or STRING
 
 
 def has_values(names: Sequence[str]) -> bool:
