@@ -525,7 +525,7 @@ def test_explain(malflow: Malflow) -> None:
         "calc append sql.calc state: none",
         "groups, by channel append sql.group state: a row a group, until the input ends",
         "calc WHERE price > 6 append sql.group.input state: none",
-        "bids.jsonl append sql.bids.row bids.jsonl",
+        "bids.jsonl append sql.bids bids.jsonl",
     ]
 
 
