@@ -1,4 +1,4 @@
-"""Examples that read the format, and that write a store and a sink of their own: run, and held to the suites."""
+"""Examples that read the format, ask a run, and write a store and a sink of their own: run, and held to the suites."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def printed(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_read_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed("read_snapshot", capsys) == ["{'once': 2, 'upon': 1, 'a': 1, 'time': 1}"]
+
+
+def test_ask_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert printed("ask_a_run", capsys) == ["default single ['numbers', 'seen']", "accepted", "ended"]
 
 
 def test_own_store(capsys: pytest.CaptureFixture[str]) -> None:
