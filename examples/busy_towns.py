@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 
 def time_of(order: DataMessage[Any, dict[str, Any], Any]) -> datetime:
     """Return the time of an order."""
-    return datetime.fromisoformat(order.value["at"]).replace(tzinfo=UTC)
+    return datetime.fromisoformat(order.value["ts"]).replace(tzinfo=UTC)
 
 
 def rank(row: dict[str, Any]) -> tuple[int, str]:

@@ -7,9 +7,9 @@
 --   docker exec kafka /opt/kafka/bin/kafka-topics.sh --bootstrap-server localhost:9092 --create --topic busiest
 --   docker exec --interactive kafka /opt/kafka/bin/kafka-console-producer.sh --bootstrap-server localhost:9092 \
 --       --topic orders <<'END'
---   {"town": "Ulm", "cents": 3050, "at": "2026-03-01 10:00:02"}
---   {"town": "Bonn", "cents": 700, "at": "2026-03-01 10:00:31"}
---   {"town": "Bonn", "cents": 900, "at": "2026-03-01 10:02:10"}
+--   {"town": "Ulm", "cents": 3050, "ts": "2026-03-01 10:00:02"}
+--   {"town": "Bonn", "cents": 700, "ts": "2026-03-01 10:00:31"}
+--   {"town": "Bonn", "cents": 900, "ts": "2026-03-01 10:02:10"}
 --   END
 --   malflow run examples/busy_towns.sql --persistence state --snapshots 1s
 --   docker exec kafka /opt/kafka/bin/kafka-console-consumer.sh --bootstrap-server localhost:9092 \
@@ -18,8 +18,8 @@
 CREATE TABLE orders (
   town STRING,
   cents BIGINT,
-  at TIMESTAMP(3),
-  WATERMARK FOR at AS at - INTERVAL '5' SECOND
+  ts TIMESTAMP(3),
+  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
 ) WITH ('url' = 'kafka://${KAFKA:-localhost:9092}/orders', 'format' = 'json');
 
 CREATE TABLE busiest (
@@ -31,7 +31,7 @@ CREATE TABLE busiest (
 
 CREATE VIEW minutes AS
 SELECT window_start, window_end, town, COUNT(*) AS orders, SUM(cents) AS cents
-FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE))
+FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))
 GROUP BY window_start, window_end, town;
 
 INSERT INTO busiest

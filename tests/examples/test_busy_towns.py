@@ -21,13 +21,13 @@ from tests.servers.kafka import Kafka
 
 TEXT = Path(busy_towns.__file__).with_suffix(".sql")
 ORDERS = [
-    {"town": "Ulm", "cents": 3050, "at": "2026-03-01 10:00:02"},
-    {"town": "Bonn", "cents": 700, "at": "2026-03-01 10:00:31"},
-    {"town": "Bonn", "cents": 2900, "at": "2026-03-01 10:00:30"},
-    {"town": "Jena", "cents": 50, "at": "2026-03-01 10:01:04"},
-    {"town": "Ulm", "cents": 90, "at": "2026-03-01 10:00:59"},
-    {"town": "Bonn", "cents": 50, "at": "2026-03-01 10:01:58"},
-    {"town": "Bonn", "cents": 900, "at": "2026-03-01 10:03:10"},
+    {"town": "Ulm", "cents": 3050, "ts": "2026-03-01 10:00:02"},
+    {"town": "Bonn", "cents": 700, "ts": "2026-03-01 10:00:31"},
+    {"town": "Bonn", "cents": 2900, "ts": "2026-03-01 10:00:30"},
+    {"town": "Jena", "cents": 50, "ts": "2026-03-01 10:01:04"},
+    {"town": "Ulm", "cents": 90, "ts": "2026-03-01 10:00:59"},
+    {"town": "Bonn", "cents": 50, "ts": "2026-03-01 10:01:58"},
+    {"town": "Bonn", "cents": 900, "ts": "2026-03-01 10:03:10"},
 ]
 BUSIEST = [
     {"since": "2026-03-01 10:00:00.000", "town": "Bonn", "orders": 2, "cents": 3600},
