@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from malflow.errors import not_imported
 
-__all__ = ["LONGEST_JOB", "RESERVED", "load_on_use", "written_as", "written_name"]
+__all__ = ["LONGEST_JOB", "RESERVED", "load_on_use", "thing_at", "written_as", "written_name"]
 
 C = TypeVar("C", bound=type)
 
@@ -75,3 +76,25 @@ def load_on_use(package: str, modules: Mapping[str, str], library: str = "", ext
         return sorted({*vars(room), *modules})
 
     vars(room).update(__getattr__=load, __dir__=names)
+
+
+def thing_at(text: str) -> Any:
+    """Return the object at a place such as ``module:name``; the running script is not imported again.
+
+    Raises:
+        ValueError: if the text has another form.
+        Exception: of the import, if there is no such thing.
+
+    >>> thing_at("math:pi") > 3
+    True
+    """
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{text!r} is not module:name")
+    script = sys.modules["__main__"]
+    file = getattr(script, "__file__", None)
+    is_script = isinstance(file, str) and Path(file).stem == module and module not in sys.modules
+    thing: Any = script if is_script else import_module(module)
+    for step in name.split("."):
+        thing = getattr(thing, step)
+    return thing

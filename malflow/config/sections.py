@@ -94,12 +94,13 @@ class PersistenceSettings(Table):
     """Options of the store of snapshots, documented at `malflow.snapshot.FsspecBackend`.
 
     Attributes:
+        compression: ``"lz4"``, ``"zstd"``, ``"none"``, or ``"module:name"`` of a `malflow.snapshot.Compression`.
         codec: how states are serialised: ``"pickle"`` or ``"msgpack"``.
     """
 
     storage_options: Mapping[str, Any] | None = None
     retain: int | timedelta = 10
-    compression: Literal["lz4", "none"] = "lz4"
+    compression: str = "lz4"
     codec: str = "pickle"
     signing_key: str | Sequence[str] | None = None
     allow_unsigned_pickle: bool = False

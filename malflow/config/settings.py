@@ -100,7 +100,7 @@ def _of_backend(backend: FsspecBackend) -> Iterator[tuple[Path, Any]]:
     if given["url"] is not None:
         yield ("run", "persistence"), given["url"]
     yield ("run", "job"), given["job"]
-    given["codec"] = given["codec"].name
+    given["codec"], given["compression"] = given["codec"].name, given["compression"].name
     for it in fields(PersistenceSettings):
         if it.name != "signing_key" and given[it.name] != it.default:
             yield from _leaves(("persistence", it.name), given[it.name])

@@ -21,6 +21,7 @@ from malflow.states.kinds import StateSpec
 if TYPE_CHECKING:
     from malflow.snapshot.backend import FsspecBackend
     from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
+    from malflow.snapshot.compression import Compression
     from malflow.snapshot.history import ABSENT, FsckReport, Snapshot, StateChange, diff_state, fsck, snapshots
     from malflow.snapshot.reading import dead_letters, read_state
     from malflow.snapshot.rewinding import copy_snapshot
@@ -29,6 +30,7 @@ else:
         __name__,
         {
             "ABSENT": ".history",
+            "Compression": ".compression",
             "FsckReport": ".history",
             "FsspecBackend": ".backend",
             "MsgpackCodec": ".codecs.msgpack_codec",
@@ -45,6 +47,7 @@ else:
 
 __all__ = [
     "ABSENT",
+    "Compression",
     "Delta",
     "FsckReport",
     "FsspecBackend",

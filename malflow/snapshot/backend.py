@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from malflow.checks import check_choice, check_whole_number, checked_duration, checked_seconds
+from malflow.checks import check_whole_number, checked_duration, checked_seconds
 from malflow.durations import Duration
 from malflow.errors import GraphError, SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, codec_of
+from malflow.snapshot.compression import Compression, compression_of
 from malflow.snapshot.executors import InlineExecutor, ThreadExecutor
 from malflow.snapshot.persistence import RestoredState, RestoreOptions, Session, Wish
 from malflow.snapshot.protocol.commit import Claim, claim, open_or_create_job
@@ -32,7 +33,6 @@ __all__ = ["FsspecBackend"]
 
 _log = logging.getLogger("malflow.snapshot")
 
-_COMPRESSIONS = ("lz4", "none")
 _LARGEST_JOB_FILE = 4096
 """Bytes of a job file: it has some hundred, so a longer file is not one, and is not read whole."""
 
@@ -49,7 +49,8 @@ class FsspecBackend:
         storage_options: options of the file system, such as credentials; secrets are not pickled.
         retain: the number of snapshots to retain, or for how long: with a timedelta, every state of that time can be
             restored by ``restore=datetime``. Older snapshots are deleted, except for the newest ones.
-        compression: ``"lz4"`` or ``"none"``.
+        compression: ``"lz4"``, ``"zstd"`` (smaller, for some 1.3 times the work), ``"none"``, or a `Compression` of
+            your own.
         codec: how states are serialised: ``"pickle"`` accepts any object of an importable class, but loading it can
             execute code; ``"msgpack"``, or a `MsgpackCodec` with your own classes, accepts data only.
         signing_key: a key of at least 16 bytes, or several. The first one signs every snapshot. Unsigned snapshots are
@@ -67,7 +68,7 @@ class FsspecBackend:
 
     Raises:
         GraphError: if an argument is invalid, or unsigned pickles would be loaded from where others may write.
-        MissingDependency: if the library for the protocol or the codec is not installed.
+        MissingDependency: if the library for the protocol, the codec or the compression is not installed.
     """
 
     is_enabled = True
@@ -79,7 +80,7 @@ class FsspecBackend:
         job: str = "default",
         storage_options: Mapping[str, Any] | None = None,
         retain: int | timedelta | str = 10,
-        compression: Literal["lz4", "none"] = "lz4",
+        compression: Literal["lz4", "zstd", "none"] | Compression = "lz4",
         codec: str | Codec = "pickle",
         signing_key: str | bytes | Sequence[str | bytes] | Signer | None = None,
         allow_unsigned_pickle: bool = False,
@@ -107,12 +108,11 @@ class FsspecBackend:
             retain = checked_duration("FsspecBackend", "retain", retain)
         else:
             check_whole_number("FsspecBackend", "retain", retain, or_else="a timedelta or a text such as '7d'")
-        check_choice("FsspecBackend", "compression", compression, _COMPRESSIONS)
         if isinstance(growth, bool) or not isinstance(growth, int | float) or not growth > 0:
             raise GraphError(f"growth must be a positive number; got {growth!r}")
         self._retry_seconds = checked_seconds("FsspecBackend", "retry_for", retry_for)
         tolerance = checked_seconds("FsspecBackend", "tolerate_failures_for", tolerate_failures_for)
-        self._limits = Limits(retain, growth, tolerance, compression)
+        self._limits = Limits(retain, growth, tolerance, compression_of(compression))
         self._check_codec()
         self._environment = SystemContext()
         self._executor: type[ThreadExecutor | InlineExecutor] = ThreadExecutor
@@ -325,7 +325,11 @@ class FsspecBackend:
 
     def _manifest_log(self, store: Store) -> ManifestLog:
         return ManifestLog(
-            store, self.job, _Authenticator(self._signer, self._unsigned), Retry(self._retry_seconds, self._environment)
+            store,
+            self.job,
+            _Authenticator(self._signer, self._unsigned),
+            Retry(self._retry_seconds, self._environment),
+            self._limits.compression,
         )
 
     def _store(self, *, exclusive: bool) -> Store:

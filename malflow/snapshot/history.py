@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from malflow.errors import SnapshotError, StoreError
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.codecs.contract import Codec
+from malflow.snapshot.compression import known_as
 from malflow.snapshot.evolution import may_be_lost
 from malflow.snapshot.files.data_file import DataFile, decode_file, joined, raw_of
 from malflow.snapshot.files.stored_states import StoredStates
@@ -176,7 +177,7 @@ def _problems(
         return
     try:
         names = {entry.name: entry.name for entry in manifest.operators}
-        replay(StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, names, None), files)
+        replay(StoredStates.of(manifest_log, manifest, codec, names, None), files)
     except SnapshotError as error:
         yield str(error)
 
@@ -184,8 +185,9 @@ def _problems(
 def _checked_file(manifest_log: ManifestLog, entry: FileEntry) -> tuple[str, DataFile]:
     """Read and decompress a file completely, including sections that later files replace."""
     name, file = entry.name, decode_file(entry.name, manifest_log.read(entry))
+    compression = known_as(name, file.compression, manifest_log.compression)
     for section in joined(section for section in file.sections if section.pieces == 1):
-        raw_of(name, section, file.compression)
+        raw_of(name, section, compression)
     return name, file
 
 

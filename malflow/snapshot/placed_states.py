@@ -57,7 +57,7 @@ class WorkerStates:
         self.entry = entry
         self._manifest_log = manifest_log
         names = {it.name: it.name for it in (entry, *hidden)}
-        self._stored = StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, names, None)
+        self._stored = StoredStates.of(manifest_log, manifest, codec, names, None)
         self._small = _small(manifest)
         self._held: dict[int, list[FoundSection]] = {}
         self._counts: dict[str, dict[int, int]] = {name: {} for name in names}

@@ -86,7 +86,7 @@ def _first_readable(
             files = [(entry.name, decode_file(entry.name, manifest_log.read(entry))) for entry in manifest.files]
             if manifest.snapshot == 0 and first is not None:
                 break
-            stored = StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, accept(manifest), versions)
+            stored = StoredStates.of(manifest_log, manifest, codec, accept(manifest), versions)
             replay(stored, files)
         except SnapshotCorrupt as error:
             first = first or error
@@ -118,7 +118,7 @@ def load(
         SnapshotCorrupt: if a file is damaged or missing.
         SnapshotError: if a state can't be read.
     """
-    stored = StoredStates(manifest_log.store, manifest_log.retry, manifest, codec, names, versions)
+    stored = StoredStates.of(manifest_log, manifest, codec, names, versions)
     try:
         states = {} if in_store else replay(stored)
     except SnapshotCorrupt as error:

@@ -8,6 +8,8 @@ from typing import Literal
 
 from malflow.errors import GraphError, SnapshotError
 from malflow.snapshot.backend import FsspecBackend
+from malflow.snapshot.compression import known_as
+from malflow.snapshot.files.data_file import decode_file
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.placed_states import deletion_explained
 from malflow.snapshot.protocol.commit import Content
@@ -103,7 +105,7 @@ def copy_snapshot(
     Args:
         backend: the backend, configured as for a run. Nothing is claimed or written there.
         at: the snapshot: ``"latest"``, an id, or a datetime with a time zone for the latest one at that time.
-        to: the backend of the other job, with the same codec.
+        to: the backend of the other job, with the same codec, and with the compression of the files if it is your own.
 
     Raises:
         GraphError: if an argument is not valid.
@@ -117,12 +119,14 @@ def copy_snapshot(
             f"snapshot {manifest.snapshot} was written with codec '{manifest.codec}', but {to!r} has codec "
             f"'{to.codec.name}'; pass codec='{manifest.codec}'"
         )
+    ours = to.manifest_log().compression
     claim = to.claim_empty()
     writer = claim.writer()
     files = []
     with deletion_explained(manifest_log, manifest):
         for entry in manifest.files:
             data = manifest_log.read(entry)
+            known_as(entry.name, decode_file(entry.name, data).compression, ours)
             files.append(replace(entry, name=writer.write(data)))
     content = Content(manifest.tick, manifest.parallelism, manifest.codec, manifest.operators, tuple(files))
     return claim.commit(content).snapshot

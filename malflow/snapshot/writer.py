@@ -25,6 +25,7 @@ from malflow.errors import (
 from malflow.snapshot.codecs.classes import script_name
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import MAIN, Finding, Kept, Shape, in_script
+from malflow.snapshot.compression import Compression
 from malflow.snapshot.files.data_file import Section, pack
 from malflow.snapshot.files.sections import (
     Found,
@@ -85,7 +86,7 @@ class Limits:
     retain: int | timedelta
     growth: float
     tolerance: float
-    compression: str
+    compression: Compression
 
 
 class SnapshotSession:
@@ -285,7 +286,7 @@ class SnapshotSession:
         return self._codec
 
     @property
-    def compression(self) -> str:
+    def compression(self) -> Compression:
         """The compression of frames."""
         return self._limits.compression
 

@@ -6,7 +6,8 @@ same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables`` and
 `tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled` and
 `tests.golden.everywhere`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
 `tests.golden.moments` and `tests.golden.members`, whose keys had other places. ``parts`` and ``dealt`` are of one
-dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them.
+dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them. ``packed`` has data
+files of version 2.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
@@ -53,7 +54,7 @@ from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
 from tests.golden.tabled import build_tables
 from tests.golden.windowed import START, build_windows
-from tests.golden.write import JOBS, PLACED, Job, backend_of, run, run_windows
+from tests.golden.write import JOBS, PACKED, PLACED, Job, backend_of, run, run_windows
 from tests.kit.backends import kept, kept_states
 from tests.kit.nights import at_night
 
@@ -301,6 +302,20 @@ def test_readings_continue_from_golden_files(
         assert Counter(map(repr, found[name])) == Counter(map(repr, sink))
         assert len(sink) > 0
         assert len(first[name]) > 0
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("job", PACKED, ids=lambda job: job.name)
+def test_readings_continue_from_files_of_other_compressions(
+    job: Job, workers: int, tmp_path: Path, undisturbed: Callable[..., Sequence[Sinks]]
+) -> None:
+    shutil.copytree(FOLDER / "packed" / job.name, tmp_path / job.name)
+    backend = backend_of(job, tmp_path)
+    assert {path.read_bytes()[8:10] for path in tmp_path.rglob("*.mfs")} == {b"\0\2"}
+    assert fsck(backend).problems == ()
+    found = run_windows(job, backend, parallelism=workers)
+    for name, sink in undisturbed(job, build_windows)[1].items():
+        assert Counter(map(repr, found[name])) == Counter(map(repr, sink))
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)

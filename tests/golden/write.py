@@ -5,6 +5,7 @@ To be run once, when a format version or a kind of state is new; it leaves what 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import count
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from malflow import SingleThreadRuntime, StreamProvider
 from malflow.sinks import VecSink
-from malflow.snapshot import FsspecBackend
+from malflow.snapshot import Compression, FsspecBackend
 from malflow.snapshot.executors import InlineExecutor
 from malflow.snapshot.protocol.manifest import FORMAT
 from malflow.store.retry import SystemContext
@@ -28,7 +29,7 @@ from tests.golden.rolled_up import build_rollups
 from tests.golden.tabled import build_tables
 from tests.golden.windowed import build_windows, readings
 
-__all__ = ["JOBS", "PLACED", "Job", "backend_of", "main", "run", "run_windows"]
+__all__ = ["JOBS", "PACKED", "PLACED", "Job", "backend_of", "main", "run", "run_windows"]
 
 KEY = "the signing key of the golden files"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,6 +54,13 @@ JOBS = (
     Job("msgpack-lz4-unsigned", "msgpack", "lz4", False, 3),
     Job("msgpack-none-signed", "msgpack", "none", True, 2),
 )
+ZLIB = Compression("zlib-9", lambda raw: zlib.compress(raw, 9), zlib.decompress)
+PACKED = (
+    Job("pickle-zstd-signed", "pickle", "zstd", True, 2),
+    Job("msgpack-zlib-unsigned", "msgpack", ZLIB, False, 3),
+)
+"""Jobs with data files of version 2."""
+
 PLACED = Job("pickle-lz4-signed", "pickle", "lz4", True, 3)
 
 
@@ -110,6 +118,7 @@ def main() -> None:
         "members": (build_members, [PLACED]),
         "parts": (build_parts, [PLACED]),
         "dealt": (build_parts, [PLACED]),
+        "packed": (build_windows, PACKED),
     }
     for name, (build, jobs) in builds.items():
         folder = Path(__file__).parent / name

@@ -32,6 +32,7 @@ from tests.planted.sink_column_bugs import SINK_COLUMN_BUGS
 from tests.planted.size_bugs import SIZE_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 from tests.planted.sql_bugs import SQL_BUGS
+from tests.planted.state_bugs import STATE_BUGS
 from tests.planted.steering_bugs import STEERING_BUGS
 from tests.planted.table_bugs import TABLE_BUGS
 from tests.planted.terminal_bugs import TERMINAL_BUGS
@@ -803,6 +804,7 @@ BUGS: list[Bug] = [
     *SPARK_BUGS,
     *CONFIG_BUGS,
     *SQL_BUGS,
+    *STATE_BUGS,
     *STEERING_BUGS,
     *TERMINAL_BUGS,
 ]

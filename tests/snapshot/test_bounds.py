@@ -21,7 +21,8 @@ from malflow.errors import SnapshotError
 from malflow.snapshot import fsck
 from malflow.snapshot.codecs.contract import PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
-from malflow.snapshot.files.data_file import Section, compress, decode_file, encode_file, joined, raw_of
+from malflow.snapshot.compression import compression_of
+from malflow.snapshot.files.data_file import Section, decode_file, encode_file, joined, raw_of
 from malflow.snapshot.protocol.manifest import Manifest, encode_signed
 from tests.kit.jobs import Job, StoreBackend, manifest_key, manifests
 from tests.kit.memory_store import HookedStore
@@ -159,7 +160,7 @@ def test_lists_in_lists_that_promise_much_are_refused(count: int) -> None:
 def _file(change: Callable[[dict[str, Any]], object], *, compression: str = "lz4") -> bytes:
     """Write a data file with a header that was changed, and a checksum that fits."""
     raw = PickleCodec().dumps({"a": 1})
-    section = Section("sum", 0, 1, "changed", 1, len(raw), compress(raw, compression))
+    section = Section("sum", 0, 1, "changed", 1, len(raw), compression_of(compression).packed(raw))
     data = encode_file([section], codec="pickle", compression=compression)
     magic, version, _, length = HEAD.unpack_from(data)
     header, frames = json.loads(data[HEAD.size : HEAD.size + length]), data[HEAD.size + length :]
@@ -173,7 +174,7 @@ numbers = st.one_of(st.integers(-3, 3), st.integers(), st.integers().map(lambda 
 
 @pytest.mark.fault("B14")
 @given(st.dictionaries(st.sampled_from(["worker", "version", "keys", "raw", "piece", "pieces", "stored"]), numbers))
-@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("compression", ["lz4", "none", "zstd"])
 def test_sizes_in_a_header_are_never_believed(compression: str, changed: dict[str, int]) -> None:
     try:
         data = _file(lambda header: header["sections"][0].update(changed), compression=compression)
@@ -182,16 +183,17 @@ def test_sizes_in_a_header_are_never_believed(compression: str, changed: dict[st
     with bounded(len(data)), suppress(SnapshotError):
         file = decode_file("d/x", data)
         for section in joined(file.sections):
-            raw_of("d/x", section, file.compression)
+            raw_of("d/x", section, compression_of(file.compression))
 
 
 @pytest.mark.fault("B14")
-def test_a_frame_that_says_that_it_is_huge_makes_nothing_huge() -> None:
-    bomb = compress(bytes(50 << 20), "lz4")
+@pytest.mark.parametrize("name", ["lz4", "zstd"])
+def test_a_frame_that_says_that_it_is_huge_makes_nothing_huge(name: str) -> None:
+    bomb = compression_of(name).packed(bytes(50 << 20))
     for raw in (1, 50 << 10, len(bomb) * 255, (50 << 20) - 1, (50 << 20) + 1, 1 << 60):
         section = Section("sum", 0, 1, "changed", 1, raw, bomb)
         with bounded(len(bomb)), pytest.raises(SnapshotError, match="is damaged: a frame"):
-            raw_of("d/x", section, "lz4")
+            raw_of("d/x", section, compression_of(name))
 
 
 class _Open:

@@ -14,7 +14,8 @@ import pytest
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
 from malflow.snapshot import FsspecBackend, fsck, snapshots
-from malflow.snapshot.files.data_file import Section, compress, encode_file
+from malflow.snapshot.compression import compression_of
+from malflow.snapshot.files.data_file import Section, encode_file
 from malflow.snapshot.protocol.manifest import FORMAT
 from malflow.states.kinds import StateKind, StateSpec
 from tests.kit.jobs import SUM, Job, StoreBackend, data_keys, flipped, manifest_key, seqs, steady
@@ -345,7 +346,7 @@ def forged(store: HookedStore, data: bytes, **changes: Any) -> None:
 def test_frame_larger_than_it_says_is_refused_early(told: int) -> None:
     store = HookedStore()
     job_on(store).save({"a": 1}).result()
-    frame = compress(bytes(200 << 20), "lz4")
+    frame = compression_of("lz4").packed(bytes(200 << 20))
     section = Section("sum", 0, 1, "changed", 1, told, frame)
     forged(store, encode_file([section], codec="pickle", compression="lz4"))
     tracemalloc.start()

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, PickleCodec
 from malflow.snapshot.codecs.msgpack_codec import MsgpackCodec
+from malflow.snapshot.compression import compression_of
 from malflow.snapshot.files import data_file
 from malflow.snapshot.files.data_file import (
     DataFile,
     Section,
     apply_chunk,
-    compress,
     decode_file,
     encode_delta,
     encode_file,
@@ -45,7 +45,7 @@ NAME = "d/1.mfs"
 
 def section(raw: bytes = b"some bytes", compression: str = "lz4", **facts: Any) -> Section:
     whole = {"state": "sums", "worker": 1, "version": 2, "what": "changed", "keys": 3, **facts}
-    return Section(raw=len(raw), frame=compress(raw, compression), **whole)
+    return Section(raw=len(raw), frame=compression_of(compression).packed(raw), **whole)
 
 
 SECTIONS = [
@@ -59,7 +59,7 @@ MEMBERS = ["state", "worker", "version", "what", "keys", "raw", "stored", "piece
 
 def read(data: bytes) -> list[tuple[Section, bytes]]:
     file = decode_file(NAME, data)
-    return [(it, raw_of(NAME, it, file.compression)) for it in joined(file.sections)]
+    return [(it, raw_of(NAME, it, compression_of(file.compression))) for it in joined(file.sections)]
 
 
 def sealed(header: bytes, frames: bytes = b"", *, version: int = 1, length: int | None = None) -> bytes:
@@ -117,9 +117,11 @@ def test_the_layout_is_what_it_says() -> None:
     assert data[HEAD.size + length :] == b"raw"
 
 
-@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("compression", ["lz4", "none", "zstd"])
 def test_every_changed_bit_and_byte_is_found(compression: str) -> None:
-    sections = [replace(it, frame=compress(raw, compression)) if it.keys else it for it, raw in read(whole_file())]
+    sections = [
+        replace(it, frame=compression_of(compression).packed(raw)) if it.keys else it for it, raw in read(whole_file())
+    ]
     data = encode_file(sections, codec="pickle", compression=compression)
 
     for place in range(len(data)):
@@ -164,8 +166,8 @@ def test_foreign_file_is_reported_as_no_data_file() -> None:
 
 @pytest.mark.fault("G9")
 def test_a_newer_format_is_no_damage_but_needs_a_newer_malflow() -> None:
-    with pytest.raises(SnapshotError, match=r"newer malflow \(format 2; this version reads up to 1\)") as refused:
-        decode_file(NAME, sealed(b"\xff anything", version=2))
+    with pytest.raises(SnapshotError, match=r"newer malflow \(format 3; this version reads up to 2\)") as refused:
+        decode_file(NAME, sealed(b"\xff anything", version=3))
 
     assert not isinstance(refused.value, SnapshotCorrupt)
 
@@ -306,20 +308,20 @@ def test_swapped_frames_are_found() -> None:
         read(data)
 
 
-BOMB = compress(bytes(200 << 20), "lz4")
+BOMB = compression_of("lz4").packed(bytes(200 << 20))
 UNSIZED_BOMB = lz4.frame.compress(bytes(200 << 20), store_size=False, content_checksum=True)
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        compress(b"some bytes", "lz4") + b"\0",
-        compress(b"some bytes", "lz4") + compress(b"some bytes", "lz4"),
-        compress(b"some ", "lz4") + compress(b"bytes", "lz4"),
-        compress(b"some bytes", "lz4")[:-1],
-        compress(b"some bytes", "lz4")[:-5],
-        compress(b"some byte", "lz4"),
-        compress(b"some bytes!", "lz4"),
+        compression_of("lz4").packed(b"some bytes") + b"\0",
+        compression_of("lz4").packed(b"some bytes") + compression_of("lz4").packed(b"some bytes"),
+        compression_of("lz4").packed(b"some ") + compression_of("lz4").packed(b"bytes"),
+        compression_of("lz4").packed(b"some bytes")[:-1],
+        compression_of("lz4").packed(b"some bytes")[:-5],
+        compression_of("lz4").packed(b"some byte"),
+        compression_of("lz4").packed(b"some bytes!"),
         lz4.frame.compress(b"some bytes", store_size=False, content_checksum=True),
         lz4.frame.compress(b"some bytes", store_size=True, content_checksum=False),
         b"",
@@ -331,7 +333,7 @@ UNSIZED_BOMB = lz4.frame.compress(bytes(200 << 20), store_size=False, content_ch
 )
 def test_a_frame_that_is_not_one_frame_of_the_size_told_is_refused(frame: bytes) -> None:
     with pytest.raises(SnapshotCorrupt, match=f"'{NAME}' is damaged: a frame of operator 'sums'"):
-        raw_of(NAME, replace(section(), frame=frame), "lz4")
+        raw_of(NAME, replace(section(), frame=frame), compression_of("lz4"))
 
 
 @pytest.mark.parametrize("told", [1000, 1 << 40, 1 << 60])
@@ -342,6 +344,7 @@ def test_no_more_is_made_of_a_frame_than_it_may_be(told: int, lies: bool) -> Non
 import resource
 import lz4.frame
 from malflow.errors import SnapshotCorrupt
+from malflow.snapshot.compression import compression_of
 from malflow.snapshot.files.data_file import Section, raw_of
 
 def sized(frame, size):
@@ -361,7 +364,7 @@ if {lies}:
     frame = frame[:1_000] if {told} > 1_000_000_000 else frame
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    raw_of("f", Section("s", 0, 1, "changed", 1, {told}, frame), "lz4")
+    raw_of("f", Section("s", 0, 1, "changed", 1, {told}, frame), compression_of("lz4"))
 except SnapshotCorrupt:
     print("found", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
@@ -373,16 +376,16 @@ except SnapshotCorrupt:
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", bytes(5 << 20), bytes(range(256)) * 5000])
-@pytest.mark.parametrize("compression", ["lz4", "none"])
+@pytest.mark.parametrize("compression", ["lz4", "none", "zstd"])
 def test_bytes_of_any_size_come_back(raw: bytes, compression: str) -> None:
     it = section(raw, compression)
 
-    assert raw_of(NAME, it, compression) == raw
+    assert raw_of(NAME, it, compression_of(compression)) == raw
 
 
 def test_frames_that_are_stored_as_they_are_must_have_the_size_told() -> None:
     with pytest.raises(SnapshotCorrupt):
-        raw_of(NAME, replace(section(b"some bytes", "none"), raw=9), "none")
+        raw_of(NAME, replace(section(b"some bytes", "none"), raw=9), compression_of("none"))
 
 
 @pytest.mark.fault("E15")

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,6 +23,7 @@ from malflow.cli.output.output import Output
 from malflow.config import Settings
 from malflow.errors import ConfigError, ConfigFault, GraphError
 from malflow.monitor.samples import Redact
+from malflow.names import thing_at
 from malflow.words import error_line, short_repr
 
 if TYPE_CHECKING:
@@ -198,34 +198,22 @@ _SETTING = ("serve", "redact")
 def redact_of(settings: Settings) -> Redact | None:
     """Return the configured function; None if there is none.
 
-    If the module has the name of the running script, it is that script. The script is not imported a second time.
-
     Raises:
         ConfigError: if there is no such function.
     """
     text = settings.serve.redact
     if text is None:
         return None
-    module, colon, name = text.partition(":")
-    if not colon or not module or not name:
-        raise _fault(settings, f"must be module:function, such as flow:mask; got {short_repr(text)}")
     try:
-        thing: Any = _module(module)
-        for step in name.split("."):
-            thing = getattr(thing, step)
+        thing: Any = thing_at(text)
+    except ValueError:
+        raise _fault(settings, f"must be module:function, such as flow:mask; got {short_repr(text)}") from None
     except Exception as error:
         raise _fault(settings, f"{text!r} can't be loaded: {error_line(error)}") from error
     if not callable(thing):
         raise _fault(settings, f"{text!r} is not a function; got {short_repr(thing)}")
     found: Redact = thing
     return found
-
-
-def _module(name: str) -> ModuleType:
-    script = sys.modules["__main__"]
-    file = getattr(script, "__file__", None)
-    is_script = isinstance(file, str) and Path(file).stem == name and name not in sys.modules
-    return script if is_script else import_module(name)
 
 
 def _fault(settings: Settings, reason: str) -> ConfigError:

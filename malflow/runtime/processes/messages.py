@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from malflow.runtime.transport.states import PackedQuestion
     from malflow.snapshot.codecs.contract import Codec
     from malflow.snapshot.codecs.shapes import Finding
+    from malflow.snapshot.compression import Compression
     from malflow.snapshot.protocol.commit import DataWriter
     from malflow.snapshot.protocol.manifest import FileEntry
 
@@ -438,7 +439,7 @@ class WriteFiles(NamedTuple):
 
     writer: DataWriter
     codec: Codec
-    compression: str
+    compression: Compression
     base: bool
 
 

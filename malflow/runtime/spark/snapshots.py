@@ -19,6 +19,7 @@ from malflow.runtime.spark.tasks.stage_output import added_up
 from malflow.runtime.transport.script_classes import install_classes
 from malflow.snapshot.codecs.contract import Codec
 from malflow.snapshot.codecs.shapes import Finding
+from malflow.snapshot.compression import Compression
 from malflow.snapshot.files.data_file import Section, pack
 from malflow.snapshot.files.sections import (
     Found,
@@ -70,7 +71,7 @@ class SnapshotTask:
     once: Collection[str]
     writer: DataWriter
     codec: Codec
-    compression: str
+    compression: Compression
     base: bool
 
     def __call__(self, worker: int) -> Written:
@@ -121,7 +122,7 @@ class MergeTask:
     writer: DataWriter
     files: Sequence[FileEntry]
     codec: Codec
-    compression: str
+    compression: Compression
 
     def __call__(self, _: int) -> list[FileEntry] | None:
         """Merge the files; return None if their encodings differ.
@@ -291,7 +292,7 @@ def _written(
 
 def _positions(
     codec: Codec,
-    compression: str,
+    compression: Compression,
     versions: Mapping[str, int],
     cuts: Iterable[Cut],
 ) -> tuple[list[Section], list[Finding]]:

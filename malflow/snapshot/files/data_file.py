@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, dumps_dict
+from malflow.snapshot.compression import Compression, is_compression
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
 from malflow.words import plural
@@ -23,7 +24,6 @@ __all__ = [
     "DataFile",
     "Section",
     "apply_chunk",
-    "compress",
     "decode_file",
     "encode_delta",
     "encode_file",
@@ -32,8 +32,11 @@ __all__ = [
     "raw_of",
 ]
 
-FORMAT: Final = 1
-"""The format version written, and the latest one that can be read."""
+FORMAT: Final = 2
+"""The latest format version that can be read. It is written only where the compression asks for it."""
+
+_PLAIN_FORMAT = 1
+"""The version of files with lz4, or without compression: older versions of malflow read them."""
 
 _MAGIC = b"\x8dMFS\r\n\x1a\n"
 _HEAD = Struct(">8sHII")
@@ -52,10 +55,6 @@ _LARGEST_CHUNK = 1 << 14
 _GROWTH = 16
 """The largest growth from one frame to the next, since its keys may be larger than the ones before."""
 
-_LZ4_RATIO = 256
-"""lz4 compresses at most 255 to 1: a frame that claims more is damaged, and would take memory in vain."""
-
-_COMPRESSIONS = ("lz4", "none")
 _KINDS = ("whole", "changed", "appended", "deleted")
 _MOST = 1 << 62
 """Limits the numbers of a section's header: greater ones come only from damage."""
@@ -99,16 +98,6 @@ class DataFile:
     codec: str
     compression: str
     sections: tuple[Section, ...]
-
-
-def compress(raw: bytes, compression: str) -> bytes:
-    """Return bytes as a frame; an lz4 frame includes its size and a checksum."""
-    if compression == "none":
-        return raw
-    import lz4.frame  # noqa: PLC0415 - most programs take no snapshots
-
-    frame: bytes = lz4.frame.compress(raw, content_checksum=True, store_size=True)
-    return frame
 
 
 def encode_delta(
@@ -164,13 +153,15 @@ def encode_file(sections: Iterable[Section], *, codec: str, compression: str) ->
     """Return the bytes of a data file.
 
     The layout: a magic number of 8 bytes, the format version (16 bits), the CRC-32 of everything after it, the length
-    of the header (32 bits; numbers are big-endian), the header as JSON, and the frames without gaps.
+    of the header (32 bits; numbers are big-endian), the header as JSON, and the frames without gaps. Version 2 is
+    version 1 with the name of another compression than lz4 and none.
     """
     sections = list(sections)
     entries = [_entry(section) for section in sections]
     header = json.dumps({"codec": codec, "compression": compression, "sections": entries}, separators=(",", ":"))
     parts = [header.encode(), *(section.frame for section in sections)]
-    head = _HEAD.pack(_MAGIC, FORMAT, _checksum(parts), len(parts[0]))
+    version = _PLAIN_FORMAT if is_compression(compression, own=True) else FORMAT
+    head = _HEAD.pack(_MAGIC, version, _checksum(parts), len(parts[0]))
     return b"".join([head, *parts])
 
 
@@ -193,14 +184,14 @@ def decode_file(name: str, data: bytes) -> DataFile:
     if version == 0 or frames_at > len(data) or _checksum([memoryview(data)[_HEAD.size :]]) != checksum:
         raise SnapshotCorrupt(f"'{name}' is damaged: its checksum does not match", name=name)
     try:
-        codec, compression, bare = _header(data[_HEAD.size : frames_at])
+        codec, compression, bare = _header(data[_HEAD.size : frames_at], version)
         sections = _with_frames(bare, data, frames_at)
     except (ValueError, TypeError, RecursionError) as error:
         raise SnapshotCorrupt(f"'{name}' has an invalid header: {error}", name=name) from error
     return DataFile(codec, compression, sections)
 
 
-def raw_of(name: str, section: Section, compression: str) -> bytes:
+def raw_of(name: str, section: Section, compression: Compression) -> bytes:
     """Return the decompressed frame of a section; never decompress more bytes than declared.
 
     Args:
@@ -209,16 +200,15 @@ def raw_of(name: str, section: Section, compression: str) -> bytes:
         compression: the file's compression.
 
     Raises:
-        SnapshotCorrupt: if the frame is not the output of `compress`.
+        SnapshotCorrupt: if the frame is not the output of the compression.
+        SnapshotError: if a function of the user's fails.
     """
     if section.what == "whole":
         return b""
-    raw = section.frame if compression == "none" else _decompress(section.frame, section.raw)
-    if raw is None or len(raw) != section.raw:
-        reason = (
-            f"'{name}' is damaged: a frame of operator '{section.state}' is not {section.raw} bytes of {compression}"
-        )
-        raise SnapshotCorrupt(reason, name=name)
+    raw = compression.unpacked(section.frame, section.raw)
+    if raw is None:
+        frame = f"a frame of operator '{section.state}' is not {section.raw} bytes of {compression.name}"
+        raise SnapshotCorrupt(f"'{name}' is damaged: {frame}", name=name)
     return raw
 
 
@@ -337,12 +327,13 @@ def _checksum(parts: Iterable[bytes | memoryview]) -> int:
     return checksum
 
 
-def _header(data: bytes) -> tuple[str, str, list[dict[str, Any]]]:
+def _header(data: bytes, version: int) -> tuple[str, str, list[dict[str, Any]]]:
     header = json.loads(data.decode(), object_pairs_hook=_unique)
     if not isinstance(header, dict) or set(header) != {"codec", "compression", "sections"}:
         raise ValueError("its members are not codec, compression and sections")
     codec, compression, sections = header["codec"], header["compression"], header["sections"]
-    if not isinstance(codec, str) or compression not in _COMPRESSIONS or not isinstance(sections, list):
+    is_known = is_compression(compression, own=version == _PLAIN_FORMAT)
+    if not isinstance(codec, str) or not is_known or not isinstance(sections, list):
         raise ValueError("its codec, compression or sections are invalid")
     for section in sections:
         _check(section)
@@ -382,20 +373,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("a member is duplicated")
     return members
-
-
-def _decompress(frame: bytes, size: int) -> bytes | None:
-    """Return one decompressed lz4 frame of this size; None if it is invalid."""
-    import lz4.frame  # noqa: PLC0415 - most programs take no snapshots
-
-    if size > _LZ4_RATIO * len(frame):
-        return None
-    try:
-        facts = lz4.frame.get_frame_info(frame)
-        if facts["content_size"] != size or not facts["content_checksum"]:
-            return None
-        decompressor = lz4.frame.LZ4FrameDecompressor()
-        raw: bytes = decompressor.decompress(frame, max_length=size + 1)
-    except RuntimeError:
-        return None
-    return raw if decompressor.eof and not decompressor.unused_data else None

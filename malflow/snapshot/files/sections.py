@@ -13,7 +13,8 @@ from malflow.errors import SnapshotError
 from malflow.operators.failures.dead_letters import LETTERS, as_text, parks
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.shapes import Finding
-from malflow.snapshot.files.data_file import Section, compress, decode_file, encode_delta, encode_file, pack
+from malflow.snapshot.compression import Compression
+from malflow.snapshot.files.data_file import Section, decode_file, encode_delta, encode_file, pack
 from malflow.snapshot.persistence import RestoredState, StateNotSerializable
 from malflow.snapshot.protocol.commit import DataWriter
 from malflow.snapshot.protocol.manifest import FileEntry
@@ -154,13 +155,13 @@ def _larger(one: tuple[str, int] | None, other: tuple[str, int] | None) -> tuple
     return max((it for it in (one, other) if it is not None), key=itemgetter(1), default=None)
 
 
-def with_frame(bare: Section, raw: bytes, compression: str) -> Section:
+def with_frame(bare: Section, raw: bytes, compression: Compression) -> Section:
     """Return a section with its compressed frame."""
-    return replace(bare, frame=compress(raw, compression)) if raw else bare
+    return replace(bare, frame=compression.packed(raw)) if raw else bare
 
 
 def encoded(
-    codec: Codec, compression: str, versions: Mapping[str, int], deltas: Iterable[StateDelta]
+    codec: Codec, compression: Compression, versions: Mapping[str, int], deltas: Iterable[StateDelta]
 ) -> tuple[list[Section], list[Finding]]:
     """Serialise the changes of several states; return the sections, and the classes in them.
 
@@ -185,20 +186,20 @@ def encoded(
 
 
 def write_file(
-    writer: DataWriter, sections: Sequence[Section], codec: Codec, compression: str, *, base: bool
+    writer: DataWriter, sections: Sequence[Section], codec: Codec, compression: Compression, *, base: bool
 ) -> FileEntry:
     """Write a data file of sections; return its entry for the manifest.
 
     Raises:
         StoreError: if it can't be written.
     """
-    data = encode_file(sections, codec=codec.name, compression=compression)
+    data = encode_file(sections, codec=codec.name, compression=compression.name)
     raw = sum(section.raw for section in sections)
     return FileEntry(writer.write(data), len(data), sha256(data).hexdigest(), raw, base)
 
 
 def sections_of(
-    read: Callable[[FileEntry], bytes], files: Sequence[FileEntry], compression: str
+    read: Callable[[FileEntry], bytes], files: Sequence[FileEntry], compression: Compression
 ) -> list[Section] | None:
     """Return the sections of data files; None if one has another compression: its frames can't be copied.
 
@@ -206,13 +207,13 @@ def sections_of(
         SnapshotCorrupt: if a file is missing or damaged.
     """
     decoded = [decode_file(entry.name, read(entry)) for entry in files]
-    if any(file.compression != compression for file in decoded):
+    if any(file.compression != compression.name for file in decoded):
         return None
     return [section for file in decoded for section in file.sections]
 
 
 def merge_files(
-    writer: DataWriter, files: Sequence[FileEntry], codec: Codec, compression: str
+    writer: DataWriter, files: Sequence[FileEntry], codec: Codec, compression: Compression
 ) -> list[FileEntry] | None:
     """Merge increments into few files, with their frames copied as they are; None if `sections_of` is.
 

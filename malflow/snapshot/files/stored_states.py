@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from malflow.errors import SnapshotCorrupt, SnapshotError
 from malflow.snapshot.codecs.contract import Codec, ShapedCodec
 from malflow.snapshot.codecs.old_records import old_kind
+from malflow.snapshot.compression import Compression, known_as
 from malflow.snapshot.files.data_file import DataFile, Section, apply_chunk, decode_file, joined, raw_of
 from malflow.snapshot.protocol.manifest import Manifest, manifest_key
-from malflow.snapshot.protocol.manifest_log import read_data
+from malflow.snapshot.protocol.manifest_log import ManifestLog, read_data
 from malflow.store.contract import Store
 from malflow.store.retry import Retry
 from malflow.words import error_line, plural
@@ -51,6 +52,7 @@ class StoredStates:
         codec: the codec of the states.
         names: the states to read, mapped to their names in the program.
         versions: the state versions of the program.
+        compression: the compression of the backend, by which files may be written that only its program can read.
     """
 
     store: Store
@@ -59,6 +61,14 @@ class StoredStates:
     codec: Codec
     names: Names
     versions: Versions | None
+    compression: Compression
+
+    @classmethod
+    def of(
+        cls, log: ManifestLog, manifest: Manifest, codec: Codec, names: Names, versions: Versions | None
+    ) -> StoredStates:
+        """Return the states of a snapshot of a job."""
+        return cls(log.store, log.retry, manifest, codec, names, versions, log.compression)
 
     @property
     def files(self) -> int:
@@ -147,7 +157,8 @@ class StoredStates:
                 continue
             if section.state not in loads:
                 loads[section.state] = self._reader(section.state)
-            yield section, _value(at.file, section, raw_of(at.file, section, at.compression), loads[section.state])
+            raw = raw_of(at.file, section, known_as(at.file, at.compression, self.compression))
+            yield section, _value(at.file, section, raw, loads[section.state])
 
     def check(self, counts: Mapping[str, Mapping[int, int]]) -> None:
         """Check the numbers of keys that were read against the manifest.

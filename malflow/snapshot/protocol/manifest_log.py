@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from malflow.errors import SnapshotCorrupt, SnapshotError, SnapshotIncomplete
+from malflow.snapshot.compression import NONE, Compression
 from malflow.snapshot.persistence import Wish
 from malflow.snapshot.protocol.manifest import (
     BOUNDARIES,
@@ -49,9 +50,13 @@ class ManifestLog:
         name: the job's name.
         authenticator: signs, and verifies signatures.
         retry: how long to retry.
+        compression: the compression of new files; older ones may have another.
     """
 
-    def __init__(self, store: Store, name: str, authenticator: Authenticator, retry: Retry) -> None:
+    def __init__(
+        self, store: Store, name: str, authenticator: Authenticator, retry: Retry, compression: Compression = NONE
+    ) -> None:
+        self.compression = compression
         self.store = store
         self.name = name
         self.authenticator = authenticator
