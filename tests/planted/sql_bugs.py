@@ -15,6 +15,7 @@ _CHAINS = "sql/build/chains.py"
 _FUSED = "tests/sql/test_fused.py::"
 _ORACLE = "tests/oracles/test_sql.py::test_an_answer_is_that_of_flink_or_differs_on_purpose"
 _TIME = "tests/oracles/test_sql_time.py::test_an_answer_is_that_of_flink"
+_OF_TIME = "tests/sql/test_time.py"
 _DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
 _SHORT = "        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:\n"
 
@@ -160,5 +161,85 @@ SQL_BUGS = [
         '"row_of": given.row',
         '"row_of": list',
         (f"{_FUSED}test_a_part_that_fails_is_named_with_its_place",),
+    ),
+    Bug(
+        "a watermark is one unit early, and so closes windows",
+        "rows at the bound are out of order",
+        "sql/watermarks.py",
+        "out_of_orderness=self.bound, **self.options",
+        "out_of_orderness=(self.bound or 1) - 1, **self.options",
+        (f"{_OF_TIME}::test_a_row_at_the_watermark_is_late_and_one_after_it_is_not",),
+    ),
+    Bug(
+        "a late row is dropped while its window is open",
+        "it is late",
+        "sql/build/streams.py",
+        "        if source.late is None:\n            return windows.aggregate(",
+        "        if windows:\n            return windows.aggregate(",
+        (f"{_OF_TIME}::test_late_rows_are_in_their_table_and_in_windows_that_are_open", f"{_TIME}[window-tumble-1]"),
+    ),
+    Bug(
+        "a late row of one table is late in a union too",
+        "it was called late",
+        "sql/build/streams.py",
+        "    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False))",
+        "    return Rows(first.union(*others[: len(parts) - 1]), late[0].union(*late[1:]))",
+        (f"{_TIME}[window-union-1]",),
+    ),
+    Bug(
+        "a time in other units is a time attribute still",
+        "it is the same instant",
+        "sql/bind/scope.py",
+        "        return self.is_time and (self.type.kind, self.type.size) == (kind.kind, kind.size)",
+        "        return self.is_time and kind.kind != ''",
+        (f"{_OF_TIME}::test_a_column_that_is_not_the_time_of_its_rows_is_no_time_attribute",),
+    ),
+    Bug(
+        "the first rows of a window have their own time as time attribute",
+        "they are the same rows",
+        "sql/bind/queries.py",
+        "        ended = at_end(relation.fields)",
+        "        ended = relation.fields",
+        (f"{_OF_TIME}::test_a_column_that_is_not_the_time_of_its_rows_is_no_time_attribute",),
+    ),
+    Bug(
+        "results of windows that end together are joined",
+        "they have the same time",
+        "sql/bind/joins.py",
+        'self.spec.kind == "TUMBLE" and self.spec.size > 1:',
+        'self.spec.kind == "TUMBLE":',
+        (f"{_OF_TIME}::test_results_of_windows_that_only_end_together_are_not_joined",),
+    ),
+    Bug(
+        "rows of a hopping window are joined in each window that overlaps it",
+        "their times are in it",
+        "sql/build/streams.py",
+        "        if _overlap(relation.spec):\n            groups = self._owned(groups, name)\n",
+        "",
+        (f"{_TIME}[join-window-hop-1]",),
+    ),
+    Bug(
+        "conditions on the number of a row see the number before there was one",
+        "a column is a column",
+        "sql/bind/queries.py",
+        "            return columns[node.index] if isinstance(node, Column) else None\n\n        where = together",
+        "            return None\n\n        where = together",
+        (f"{_TIME}[window-topn-between-1]",),
+    ),
+    Bug(
+        "ts < CURRENT_WATERMARK(ts) has all late rows",
+        "late rows are before the watermark",
+        "sql/bind/lateness.py",
+        "_LATE: tuple[Row, ...] = ((0, 1), (1, 1))",
+        "_LATE: tuple[Row, ...] = ((0, 1),)",
+        (f"{_OF_TIME}::test_late_rows_that_are_not_there_are_refused",),
+    ),
+    Bug(
+        "rows without the time of the others are inserted after a view has read it",
+        "the table knows that it has no time",
+        "sql/tables.py",
+        "        if lost and self.is_named:",
+        "        if lost and self._is_read:",
+        (f"{_OF_TIME}::test_rows_without_the_time_that_a_view_reads_are_refused",),
     ),
 ]

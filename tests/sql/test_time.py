@@ -284,3 +284,10 @@ def test_a_source_that_is_idle_lets_time_advance() -> None:
 def test_a_watermark_in_steps_is_rounded_down() -> None:
     rows = apart([row(0, 1, 12)[1:], row(0, 2, 11)[1:], row(0, 3, 9)[1:]])
     assert behind(rows, "'watermark.every' = '10 s'") == [3]
+
+
+def test_a_row_at_the_watermark_is_late_and_one_after_it_is_not() -> None:
+    text = """CREATE TABLE e (v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND) WITH ('url' = 'e',
+    'late' = 'b'); CREATE TABLE o (v INT) WITH ('url' = 'o'); INSERT INTO o SELECT v FROM b"""
+    rows = apart([row(0, 1, 10)[1:], row(0, 2, 8)[1:], row(0, 3, 8.001)[1:]])
+    assert run_sql(text, {"e": rows})["o"] == [{"v": 2}]
