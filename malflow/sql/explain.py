@@ -132,6 +132,8 @@ class _Tree:
         if relation.spec.kind == "END":
             return f"groups{_by(keys, text)}", "state: a row a group, until the input ends", (relation.input,)
         what = f"{_window(relation.spec, relation.fields[0].type.size)}{_by(keys, text)}"
+        if relation.spec.kind == "COUNTING":
+            return what, "state: the aggregates and number of a window of each key, forever", (relation.input,)
         return what, self._of_windows(relation.input, "aggregates"), (relation.input,)
 
     def _of_windows(self, relation: Relation, kept: str) -> str:
@@ -169,6 +171,8 @@ def _by(keys: Sequence[Typed], text: Source) -> str:
 
 
 def _window(spec: WindowSpec, digits: int) -> str:
+    if spec.kind == "COUNTING":
+        return f"COUNTING {plural(spec.size, 'row')}"
     sizes = [spec.size, *([spec.step] if spec.step else [])]
     return f"{spec.kind} {' every '.join(_span(it, digits) for it in sizes)}"
 

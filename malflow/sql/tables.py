@@ -146,8 +146,7 @@ class Table:
         rows = united(self._inserted, self.names.give("inserted"), layout)
         if self.mark is None or not is_new:
             return rows
-        stream = rows.on_time if rows.late is None else rows.on_time.union(rows.late)
-        return self.mark.rows(stream, self.names.give("watermark"))
+        return self.mark.rows(rows.every, self.names.give("watermark"))
 
     @property
     def is_written(self) -> bool:

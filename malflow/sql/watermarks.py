@@ -59,7 +59,7 @@ class Watermark:
             cure = "write SOURCE_WATERMARK() for the watermark that the rows have already"
             wrong = f"{error.reason.partition(';')[0]}; {cure}"
             raise SqlError([Fault(wrong, self.span, self.text)]) from None
-        return Rows(timed, timed.late)
+        return Rows(timed, timed.late, stream)
 
 
 def _time_at(place: int) -> Callable[[Any], Any]:

@@ -176,15 +176,15 @@ SQL_BUGS = [
         "sql/build/streams.py",
         "        if source.late is None:\n            return windows.aggregate(",
         "        if windows:\n            return windows.aggregate(",
-        (f"{_OF_TIME}::test_late_rows_are_in_their_table_and_in_windows_that_are_open", f"{_TIME}[window-tumble-1]"),
+        (f"{_OF_TIME}::test_late_rows_are_in_their_table_and_in_windows_that_are_open", _TIME),
     ),
     Bug(
         "a late row of one table is late in a union too",
         "it was called late",
         "sql/build/streams.py",
-        "    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False))",
+        "    return Rows(*every.generate_epochs(name, _no_epoch, per_part=False, layout=layout))",
         "    return Rows(first.union(*others[: len(parts) - 1]), late[0].union(*late[1:]))",
-        (f"{_TIME}[window-union-1]",),
+        (_TIME,),
     ),
     Bug(
         "a time in other units is a time attribute still",
@@ -216,7 +216,7 @@ SQL_BUGS = [
         "sql/build/streams.py",
         "        if _overlap(relation.spec):\n            groups = self._owned(groups, name)\n",
         "",
-        (f"{_TIME}[join-window-hop-1]",),
+        (_TIME,),
     ),
     Bug(
         "conditions on the number of a row see the number before there was one",
@@ -224,7 +224,7 @@ SQL_BUGS = [
         "sql/bind/queries.py",
         "            return columns[node.index] if isinstance(node, Column) else None\n\n        where = together",
         "            return None\n\n        where = together",
-        (f"{_TIME}[window-topn-between-1]",),
+        (_TIME,),
     ),
     Bug(
         "ts < CURRENT_WATERMARK(ts) has all late rows",

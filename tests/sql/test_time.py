@@ -291,3 +291,70 @@ def test_a_row_at_the_watermark_is_late_and_one_after_it_is_not() -> None:
     'late' = 'b'); CREATE TABLE o (v INT) WITH ('url' = 'o'); INSERT INTO o SELECT v FROM b"""
     rows = apart([row(0, 1, 10)[1:], row(0, 2, 8)[1:], row(0, 3, 8.001)[1:]])
     assert run_sql(text, {"e": rows})["o"] == [{"v": 2}]
+
+
+# Windows of so many rows
+
+
+COUNTED = "v INT, k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts"
+COUNTS = """SELECT window_start, window_end, k, COUNT(*), SUM(v), FIRST_VALUE(v)
+FROM TABLE(COUNTING(TABLE {} PARTITION BY k, 2)) GROUP BY window_start, window_end, k"""
+
+COUNTING = "SELECT 1, 2 FROM TABLE(COUNTING(TABLE l PARTITION BY v, 2))"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("pauses", [False, True])
+def test_rows_are_counted_as_they_arrive(pauses: bool, workers: int) -> None:
+    rows = [
+        row(it, key, second)
+        for it, key, second in ((1, 1, 9), (2, 1, 2), (4, 2, 9), (8, 1, 1), (16, 1, 30), (32, 1, 2))
+    ]
+    text = f"CREATE TABLE e ({COUNTED}) WITH ('url' = 'kafka://e'); CREATE VIEW w AS SELECT * FROM e WHERE v > 0"
+    columns = "a BIGINT, b BIGINT, k INT, n BIGINT, s INT, f INT"
+    found = result_of(text, columns, COUNTS.format("w"), workers, e=apart(rows) if pauses else rows)
+    assert found == [(0, 2, 1, 2, 3, 1), (0, 2, 2, 1, 4, 4), (2, 4, 1, 2, 24, 8), (4, 6, 1, 1, 32, 32)]
+
+
+def test_rows_without_a_partition_and_a_time_are_counted() -> None:
+    query = """SELECT window_start, SUM(v) FILTER (WHERE x > 1) FROM TABLE(COUNTING(DATA => TABLE plain, SIZE => 3))
+    GROUP BY window_start, window_end HAVING COUNT(*) = 3"""
+    rows = [row(it, 2**it, 1) for it in range(7)]
+    assert result_of("", "a BIGINT, s INT", query, plain=rows) == [(0, 4), (3, 56)]
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("SELECT v FROM TABLE(COUNTING(TABLE l, 2))", "the rows of COUNTING are supported with GROUP BY only"),
+        (f"{COUNTING} GROUP BY window_start, window_end, x", "the windows of COUNTING have a partition of their own"),
+        (f"{COUNTING} GROUP BY window_end, v", "GROUP BY of a window needs window_start and window_end"),
+        (f"{COUNTING} WHERE v > 1 GROUP BY window_start, window_end, v", "WHERE would leave windows of fewer rows"),
+        (
+            "SELECT 1 FROM TABLE(COUNTING(TABLE l, INTERVAL '1' SECOND)) GROUP BY window_start",
+            "SIZE is a number of rows",
+        ),
+        (
+            "SELECT 1 FROM TABLE(COUNTING(TABLE l, DESCRIPTOR(ts), 2)) GROUP BY window_start",
+            "COUNTING takes DATA, SIZE",
+        ),
+        ("SELECT 1 FROM TABLE(COUNTING(TABLE l, 0)) GROUP BY window_start", "SIZE is a number of rows"),
+        (f"{tumble('c')}", "'ts' is not a time attribute"),
+    ],
+)
+def test_windows_of_rows_that_would_be_wrong_are_refused(query: str, fault: str) -> None:
+    view = (
+        "CREATE VIEW c AS SELECT window_start AS ts FROM TABLE(COUNTING(TABLE l, 2)) GROUP BY window_start, window_end;"
+    )
+    (found,) = faults_of(f"{view} INSERT INTO o {query}")
+    assert found.startswith(fault)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rows_on_time_are_joined_with_late_ones_while_their_window_is_open(workers: int) -> None:
+    windows = "(SELECT * FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND)))"
+    text = f"CREATE VIEW good AS SELECT * FROM l WHERE {ON_TIME}"
+    query = f"SELECT a.v, b.v FROM {windows.format('good')} a LEFT JOIN {windows.format('r')} b ON {SAME}"
+    left, right = [row(1, 1, 1), row(1, 2, 5), row(1, 3, 2)], [row(1, 4, 1), row(1, 5, 9), row(1, 6, 2)]
+    expected = [(left, right) for left in (1, 2) for right in (4, 5, 6)]
+    assert result_of(text, "v INT, w INT", query, workers, l=apart(left), r=apart(right)) == expected

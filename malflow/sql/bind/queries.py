@@ -11,8 +11,8 @@ from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.lateness import kept_rows
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
-from malflow.sql.bind.sources import SourceBinder, collected, named, window_fields
-from malflow.sql.bind.windows import WINDOW_COLUMNS, renewed, without_old_windows
+from malflow.sql.bind.sources import SourceBinder, collected, counting_fields, named, window_fields
+from malflow.sql.bind.windows import renewed, without_old_windows
 from malflow.sql.bind.written import in_order
 from malflow.sql.casts import converted
 from malflow.sql.syntax import queries as tree
@@ -350,7 +350,7 @@ class QueryBinder(SourceBinder):
     ) -> Relation:
         """Return the groups by some keys. The keys in `absent` belong to other grouping sets and are NULL here."""
         if isinstance(relation, Windowed):
-            base = len(relation.fields) - len(WINDOW_COLUMNS)
+            base = len(relation.input.fields)
             marks = {it.index: it.index - base for it in keys if isinstance(it, Column) and it.index >= base}
         else:
             ends = {"start": 0, "end": 1, "time": 2}
@@ -398,8 +398,12 @@ class QueryBinder(SourceBinder):
         aggregates = in_order(dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node)))
         if isinstance(relation, Windowed) and marks:
             used = _windows_in(relation, [where, *own, *aggregates])
-            if used and relation.spec.kind == "SESSION":
-                raise self._fault(f"the {used.name} of a session is known when it closes; use HAVING", used.span)
+            if used and relation.is_open:
+                kind = relation.spec.kind
+                raise self._fault(f"the {used.name} of {kind} is known when a window closes; use HAVING", used.span)
+            if where and relation.spec.kind == "COUNTING":
+                cure = "filter before, COUNTING((SELECT ... WHERE ...) PARTITION BY ..., 100), or aggregates by FILTER"
+                raise self._fault(f"WHERE would leave windows of fewer rows; {cure}", where.span)
             own = self._partitioned(relation, own)
             marks_of_rows = marks if used else {}
         else:
@@ -430,10 +434,11 @@ class QueryBinder(SourceBinder):
 
     def _partitioned(self, relation: Windowed, keys: list[Typed]) -> list[Typed]:
         """Return the keys of a group. The keys of sessions are their partition."""
-        if relation.spec.kind == "SESSION" and {*keys} != {*relation.partition}:
-            cure = "write PARTITION BY with the other columns of GROUP BY in SESSION"
+        if relation.is_open and {*keys} != {*relation.partition}:
+            kind = relation.spec.kind
+            cure = f"write PARTITION BY with the other columns of GROUP BY in {kind}"
             span = keys[0].span if keys else relation.partition[0].span
-            raise self._fault(f"sessions have a partition of their own; {cure}", span)
+            raise self._fault(f"the windows of {kind} have a partition of their own; {cure}", span)
         return [*dict.fromkeys((*relation.partition, *keys))]
 
     def _group(
@@ -480,6 +485,7 @@ class QueryBinder(SourceBinder):
         shift = len(items) - len(operands)
         placed = [replace(it, operands=tuple(_moved(one, shift) for one in it.operands)) for it in placed]
         made = window_fields(kind.as_nullable(False), WindowSpec("TUMBLE", 1), is_time=True)
+        made = counting_fields() if spec.kind == "COUNTING" else made
         made += [*named("key", keys), *named("result", placed)]
         name = self._names.give("group" if at_end else "window")
         calc = Calc(fields, self._names.give("input", name), source, where, items)
@@ -492,7 +498,7 @@ def _aggregates(node: Typed) -> list[Aggregated]:
 
 def _windows_in(relation: Windowed, nodes: Sequence[Typed | None]) -> Column | None:
     """Return a column that windows add and an expression reads; None if there is none."""
-    base = len(relation.fields) - len(WINDOW_COLUMNS)
+    base = len(relation.input.fields)
     parts = (it for node in nodes if node is not None for it in all_within(node))
     return next((it for it in parts if isinstance(it, Column) and it.index >= base), None)
 

@@ -90,7 +90,7 @@ class Windowed(Relation):
 
     Attributes:
         input: the rows.
-        time: the place of the time attribute.
+        time: the place of the time attribute; of COUNTING any, as it needs none.
         spec: the windows.
         partition: the columns of the key. Each key has its own sessions, or counts.
     """
@@ -99,6 +99,11 @@ class Windowed(Relation):
     time: int
     spec: WindowSpec
     partition: tuple[Typed, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the window of a row is known when it closes, and depends on the rows of its partition."""
+        return self.spec.kind in {"SESSION", "COUNTING"}
 
 
 @dataclass(frozen=True, slots=True)

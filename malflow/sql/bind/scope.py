@@ -19,8 +19,8 @@ class WindowSpec:
     """How rows are cut into windows; spans are in units of the time attribute.
 
     Attributes:
-        kind: TUMBLE, HOP, CUMULATE or SESSION; END for one window that closes at the end of the input.
-        size: the span of a window, or the gap of sessions.
+        kind: TUMBLE, HOP, CUMULATE, SESSION or COUNTING; END for one window that closes at the end of the input.
+        size: the span of a window, the gap of sessions, or how many rows a window has.
         step: the span between the starts of two windows, or how much a window grows.
         offset: the start of a window, from 1970.
     """

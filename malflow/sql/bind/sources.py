@@ -14,13 +14,13 @@ from malflow.sql.bind.joins import JoinParts, join_parts, together
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
-from malflow.sql.bind.windows import WINDOW_COLUMNS, window_of
+from malflow.sql.bind.windows import WINDOW_COLUMNS, counting_of, window_of
 from malflow.sql.bind.written import Path
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Expression, Literal, Name, quoted_name
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Typed, Value
-from malflow.sql.types import INT, SqlType
+from malflow.sql.types import BIGINT, INT, SqlType
 from malflow.words import did_you_mean, plural
 
 __all__ = ["Environment", "SourceBinder", "collected", "path_name"]
@@ -98,8 +98,8 @@ class SourceBinder:
 
         The session of a row is known when it closes, and its number may change with each row that comes.
         """
-        if isinstance(relation, Windowed) and relation.spec.kind == "SESSION":
-            raise self._fault("the rows of SESSION are supported with GROUP BY only", span)
+        if isinstance(relation, Windowed) and relation.is_open:
+            raise self._fault(f"the rows of {relation.spec.kind} are supported with GROUP BY only", span)
         if isinstance(relation, Numbered):
             name = relation.fields[relation.number].name
             raise self._fault(f"the number of a row needs a limit; write WHERE {name} <= 3 around the query", span)
@@ -179,6 +179,8 @@ class SourceBinder:
 
     def window(self, ref: tree.WindowCall) -> Windowed:
         """Return the rows of a window function, with their windows."""
+        if ref.name.text == "COUNTING":
+            return self._counting(ref)
         table, time, numbers = window_of(ref, self._environment.source)
         relation = self._from(table.table)
         self.refuse_open(relation, table.span)
@@ -207,6 +209,21 @@ class SourceBinder:
         added = window_fields(kind, spec, is_time=False)
         fields = [replace(it, window=None) for it in relation.fields]
         return Windowed((*fields, *added), self._names.give("windows"), relation, at, spec, partition)
+
+    def _counting(self, ref: tree.WindowCall) -> Windowed:
+        """Return rows with windows of so many rows of a key, by their order of arrival.
+
+        The bounds of a window are numbers of rows of the key: the first window has those from 0 up to, and without, its
+        size. They are no instants, so the results have no time attribute.
+        """
+        table, count = counting_of(ref, self._environment.source)
+        relation = self._from(table.table)
+        self.refuse_open(relation, table.span)
+        partition = tuple(map(self._binder(relation, "PARTITION BY").bind, table.partition))
+        fields = (replace(it, window=None, is_time=False) for it in relation.fields)
+        added = counting_fields()[:2]
+        name = self._names.give("windows")
+        return Windowed((*fields, *added), name, relation, 0, WindowSpec("COUNTING", count), partition)
 
     def _join(self, ref: tree.Join, where: Expression | None) -> Relation:
         left = self._from(ref.left)
@@ -317,6 +334,11 @@ def path_name(path: str) -> str:
     """
     last = re.split("[?*]", path, maxsplit=1)[0].rstrip("/").rpartition("/")[2].partition(".")[0]
     return re.sub(r"\W", "_", last).strip("_") or "input"
+
+
+def counting_fields() -> list[Field]:
+    """Return the columns that begin the results of windows of so many rows; the last one has no meaning there."""
+    return [Field(it, BIGINT.as_nullable(False)) for it in WINDOW_COLUMNS]
 
 
 def window_fields(kind: SqlType, spec: WindowSpec, *, is_time: bool) -> list[Field]:

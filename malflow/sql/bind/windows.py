@@ -11,7 +11,7 @@ from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Call, Expression, Literal, Name, Node, Reference
 from malflow.sql.text import Fault, Source, Span, SqlError
 
-__all__ = ["WINDOW_COLUMNS", "renewed", "window_of", "without_old_windows"]
+__all__ = ["WINDOW_COLUMNS", "counting_of", "renewed", "window_of", "without_old_windows"]
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 """The columns that a window function adds."""
@@ -21,6 +21,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET?"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET?"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
+    "COUNTING": ("DATA", "SIZE"),
 }
 """The arguments of each function, in their order; those with a mark may be left out."""
 
@@ -34,9 +35,7 @@ def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument,
         SqlError: if arguments are missing, unknown, or of another kind.
     """
     given = _given(ref, source)
-    table, time = given.pop("DATA"), given.pop("TIMECOL")
-    if not isinstance(table, tree.TableArgument):
-        raise _fault(f"{ref.name} needs its rows, as in TABLE bids", ref.span, source)
+    table, time = _rows(given, ref, source), given.pop("TIMECOL")
     if not isinstance(time, tree.Descriptor) or len(time.columns) != 1:
         raise _fault(f"{ref.name} needs the column of its time, as in DESCRIPTOR(ts)", ref.span, source)
     spans = {key: _span(key, node, source) for key, node in given.items()}
@@ -48,6 +47,27 @@ def window_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument,
         raise _fault(f"{ref.name} needs a size", ref.span, source)
     nothing = (0, ref.span)
     return table, time.columns[0], [size, step or nothing, spans.get("OFFSET") or nothing]
+
+
+def counting_of(ref: tree.WindowCall, source: Source) -> tuple[tree.TableArgument, int]:
+    """Return the rows of COUNTING, and how many rows of each key a window has.
+
+    Raises:
+        SqlError: if arguments are missing, unknown, or of another kind.
+    """
+    given = _given(ref, source)
+    table, size = _rows(given, ref, source), given["SIZE"]
+    count = int(size.text) if isinstance(size, Literal) and size.kind == "NUMBER" and size.text.isdecimal() else 0
+    if not count:
+        raise _fault("SIZE is a number of rows, as in COUNTING(TABLE bids PARTITION BY item, 100)", size.span, source)
+    return table, count
+
+
+def _rows(given: dict[str, Node], ref: tree.WindowCall, source: Source) -> tree.TableArgument:
+    table = given.pop("DATA")
+    if not isinstance(table, tree.TableArgument):
+        raise _fault(f"{ref.name} needs its rows, as in TABLE bids", ref.span, source)
+    return table
 
 
 _OLD = {"TUMBLE": "TUMBLE", "HOP": "HOP", "SESSION": "SESSION"}

@@ -30,7 +30,7 @@ from malflow.sql.build.doors import Door, Exit
 from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.text import Source
 from malflow.states.kinds import StateLayout
-from malflow.windows import Windows, cumulating, session, sliding, tumbling
+from malflow.windows import Windows, counting, cumulating, session, sliding, tumbling
 
 __all__ = ["Leaving", "Rows", "StreamBuilder", "united"]
 
@@ -56,10 +56,22 @@ class Rows(NamedTuple):
     Attributes:
         on_time: the rows ahead of the watermark.
         late: the rows at or before it; None if there can be none.
+        arrived: all rows, in the order of their arrival; None if that is not known.
     """
 
     on_time: Any
     late: Any = None
+    arrived: Any = None
+
+    @property
+    def together(self) -> Any:
+        """The rows on time and the late ones."""
+        return self.on_time if self.late is None else self.on_time.union(self.late)
+
+    @property
+    def every(self) -> Any:
+        """All rows, by their arrival if that is known."""
+        return self.together if self.arrived is None else self.arrived
 
 
 Leaving = Callable[[Exit], Any]
@@ -193,7 +205,7 @@ class StreamBuilder:
         def build(leaving: Exit) -> Any:
             name = free.pop() if free else names.give(kind)
             made = self._with(text, lambda: self._computed(last, source, name, leaving))
-            return made.on_time if made.late is None else made.on_time.union(made.late)
+            return made.together
 
         return build
 
@@ -201,10 +213,10 @@ class StreamBuilder:
         return united([self.rows(it) for it in relation.inputs], relation.name, self._layouts.of_union(relation))
 
     def _parted(self, relation: Parted) -> Rows:
-        on_time, late = self.rows(relation.input)
+        source = self.rows(relation.input)
         if not relation.is_late:
-            return Rows(on_time)
-        return Rows(on_time.filter_map_many(relation.name, _nothing), late)  # the stream has the epochs still
+            return Rows(source.on_time)
+        return Rows(source.on_time.filter_map_many(relation.name, _nothing), source.late)  # it has the epochs still
 
     def _windowed(self, relation: Windowed) -> Rows:
         made = _with_windows(relation.time, relation.spec)
@@ -216,22 +228,39 @@ class StreamBuilder:
 
     def _aggregated(self, relation: Group | Top, aggregator: Any, layout: StateLayout) -> Any:
         """Return the results of the windows and keys of a relation."""
-        source = self.rows(relation.input)
         if relation.spec.kind == "END":
-            every = source.on_time if source.late is None else source.on_time.union(source.late)
-            timed = every.assign_timestamps(f"{relation.name}.time", _once)
+            timed = self._every(relation.input).assign_timestamps(f"{relation.name}.time", _once)
             source = Rows(timed.generate_epochs(f"{relation.name}.end", _no_epoch, per_part=False).on_time)
+        elif relation.spec.kind == "COUNTING":
+            source = Rows(self._every(relation.input))
+        else:
+            source = self.rows(relation.input)
         source = self._keyed(source, relation.name, _key_of(relation.keys))
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator, layout=layout)
         return windows.allow_late(source.late).aggregate(relation.name, aggregator, layout=layout).results
 
+    def _every(self, relation: Relation) -> Any:
+        """Return all rows of a relation as one stream, by their arrival if that is known."""
+        if isinstance(relation, Within):
+            return self._with(relation.source, lambda: self._every(relation.input))
+        if not isinstance(relation, Calc):
+            return self.rows(relation).every
+        name = f"{relation.name}.all"
+        if name not in self._built:
+            is_scan = isinstance(relation.input, Scan)
+            taken = self._taken(relation.input) if is_scan else Taken(Rows(self._every(relation.input)), None, False)
+            self._built[name] = self._computed(relation, taken._replace(rows=Rows(taken.rows.every)), name)
+        return self._built[name].on_time
+
     def _group(self, relation: Group) -> Rows:
         aggregates = [aggregator_of(it) for it in relation.aggregates]
         aggregator = agg.tuple_(*aggregates) if aggregates else agg.count()
         results = self._aggregated(relation, aggregator, self._layouts.of_group(relation))
         made = _row_of(relation, bool(aggregates))
+        if relation.spec.kind == "COUNTING":
+            results = results.stateful_map(f"{relation.name}.number", _numbered_windows(relation.spec.size), int)
         if relation.is_carried and _overlap(relation.spec):
             results = self._owned(results, relation.name)
         return Rows(results.map_with_key(f"{relation.name}.row", made))
@@ -266,15 +295,18 @@ class StreamBuilder:
         spec = relation.spec
         if spec.kind == "CUMULATE":  # a window that grows is part of the hopping one with its end
             spec = replace(spec, kind="HOP")
-        windows = left.on_time.window(_windows(spec))
-        if left.late is None:
-            groups = windows.cogroup(name, right.on_time, layout=layout)
+        is_swapped = left.late is None and right.late is not None
+        first, second = (right, left) if is_swapped else (left, right)
+        layout = replace(layout, parts=layout.parts[::-1]) if is_swapped else layout
+        windows = first.on_time.window(_windows(spec))
+        if first.late is None:
+            groups = windows.cogroup(name, second.on_time, layout=layout)
         else:
-            late = windows.allow_late(left.late)
-            groups = late.cogroup(name, right.on_time, late=[right.late], layout=layout).results
+            late = windows.allow_late(first.late)
+            groups = late.cogroup(name, second.on_time, late=[second.late], layout=layout).results
         if _overlap(relation.spec):
             groups = self._owned(groups, name)
-        return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how)))
+        return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how, is_swapped=is_swapped)))
 
     def _expanded(self, relation: Expanded) -> Rows:
         operand = chain(len(relation.input.fields), (relation.operand,), self._text)
@@ -304,6 +336,8 @@ def _windows(spec: WindowSpec) -> Windows:
             return sliding(spec.size, spec.step, offset=spec.offset)
         case "CUMULATE":
             return cumulating(spec.size, spec.step, offset=spec.offset)
+        case "COUNTING":
+            return counting(spec.size)
     return session(spec.size, touch=True)
 
 
@@ -348,6 +382,15 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
     return row
 
 
+def _numbered_windows(size: int) -> Callable[[Any, Any, int], tuple[Any, int]]:
+    """Return the function that gives the windows of a key the numbers of their rows as bounds."""
+
+    def numbered(_key: Any, result: Any, rows: int) -> tuple[Any, int]:
+        return result._replace(start=rows, end=rows + size), rows + size
+
+    return numbered
+
+
 def _own(key: Any, result: Any) -> Any:
     """Return the result of the window that its rows were in, or None for a window that only overlaps it."""
     return result if result.end == key[1] else None
@@ -377,11 +420,13 @@ def _pair(keys: int, widths: tuple[int, int]) -> Callable[[Any], tuple[Any, ...]
     return pair
 
 
-def _pairs(pair: Callable[[Any], tuple[Any, ...]], how: str) -> Callable[[Any], list[tuple[Any, ...]]]:
+def _pairs(
+    pair: Callable[[Any], tuple[Any, ...]], how: str, *, is_swapped: bool
+) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Return the function that pairs the rows of a window."""
 
     def pairs(result: Any) -> list[tuple[Any, ...]]:
-        left, right = result.value
+        left, right = result.value[::-1] if is_swapped else result.value
         left = left or ([None] if how in {"right", "outer"} else [])
         right = right or ([None] if how in {"left", "outer"} else [])
         return [pair((one, other)) for one in left for other in right]
