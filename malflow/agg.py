@@ -4,9 +4,10 @@
 >>> aggregate(agg.sum("amount"), [{"amount": 2}, {"amount": 3}])
 5
 
-Most functions take a field: the name of an item of a mapping or of an attribute of any other value, or a function of
-the value. Without it the value itself is aggregated. A missing field is an error, and so is None in place of a number:
-call ``filter`` first to drop such records.
+Most functions take a field: the name of an item of a mapping or of an attribute of any other value, the place of an
+item of a tuple, from 0, or a function of the value. Without it the value itself is aggregated. A missing field is an
+error, and so is None in place of a number. With ``skip_none=True`` records with None in the field are skipped. If there
+is no other record, a count is 0, a collection empty, and any other result None.
 
 Several aggregators run as one generated loop, which computes equal parts once: `count`, `sum` and `mean` of a field
 share one count and one sum. Records are added one by one in order of arrival.
@@ -29,9 +30,11 @@ from malflow.aggregators.extremes import First, Largest, Last, Max, MaxBy, Min, 
 from malflow.aggregators.fields import checked_field, checked_whole_number
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.aggregators.sketches import ExactQuantiles, Quantile, Quantiles
+from malflow.aggregators.skipping import Skipping
+from malflow.aggregators.slots import Slotted
 from malflow.aggregators.sums import Count, Deviation, ExactSum, Mean, Sum, Variance
 from malflow.callables import takes
-from malflow.checks import check_function, check_number, located
+from malflow.checks import check_flag, check_function, check_number, located
 from malflow.diagnostics import location
 from malflow.errors import GraphError
 from malflow.words import short_repr
@@ -83,29 +86,37 @@ def count() -> Aggregator[object, int, int]: ...
 @overload
 def count(predicate: Callable[[V], object]) -> Aggregator[V, int, int]: ...
 @overload
-def count(predicate: str) -> Aggregator[Any, int, int]: ...
-def count(predicate: Any = None) -> Any:
+def count(predicate: str | int) -> Aggregator[Any, int, int]: ...
+@overload
+def count(predicate: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def count(predicate: Any = None, *, skip_none: bool = False) -> Any:
     """Count the records, or those that satisfy a predicate. State: an integer.
 
     Args:
         predicate: a function of the value, or a field; records for which it is false, zero, empty or None are not
             counted.
+        skip_none: whether to count all records with another value than None, also false and zero ones.
 
     >>> aggregate(agg.count(), "abc"), aggregate(agg.count(str.isupper), "aBC")
     (3, 2)
+    >>> aggregate(agg.count("n", skip_none=True), [{"n": 0}, {"n": None}, {"n": 2}])
+    2
     """
-    return Count(checked_field("agg.count", predicate, "predicate"))
+    field = checked_field("agg.count", predicate, "predicate")
+    return Skipping(Count(), field) if _is_flag("agg.count", skip_none) else Count(field)
 
 
 @overload
 def sum(field: Callable[[V], int], *, of: type[int]) -> Aggregator[V, Any, int]: ...
 @overload
-def sum(field: str = ..., *, of: type[int]) -> Aggregator[Any, Any, int]: ...
+def sum(field: str | int = ..., *, of: type[int]) -> Aggregator[Any, Any, int]: ...
 @overload
 def sum(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def sum(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def sum(field: Any = None, *, of: Any = None) -> Any:
+def sum(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def sum(field: Any = ..., *, of: Any = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def sum(field: Any = None, *, of: Any = None, skip_none: bool = False) -> Any:
     """Add up a field: numbers, timedeltas, or any other type with ``+`` except text. State: the sum.
 
     Floats are added one by one, in order of arrival; the error is at most n * 1.1e-16 times the sum of magnitudes. See
@@ -115,20 +126,25 @@ def sum(field: Any = None, *, of: Any = None) -> Any:
         field: the field.
         of: ``int`` if all values are integers, or truth values (0 or 1); any other value is then an error. Windows may
             add such sums up before records are sent to the worker of their key.
+        skip_none: whether to skip records with None in the field.
 
     >>> aggregate(agg.sum(len), ["a", "bcd"])
     4
     >>> aggregate(agg.sum("amount", of=int), [{"amount": 2}, {"amount": 3}])
     5
+    >>> aggregate(agg.sum(1, skip_none=True), [("a", 2), ("b", None), ("c", 3)])
+    5
     """
-    return Sum(checked_field("agg.sum", field), _checked_type("agg.sum", of))
+    return _skipping("agg.sum", Sum(checked_field("agg.sum", field), _checked_type("agg.sum", of)), field, skip_none)
 
 
 @overload
 def min(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def min(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def min(field: Any = None) -> Any:
+def min(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def min(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def min(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return the least value of a field; of equal values, the first to arrive. State: this value.
 
     Text is compared character by character, so "10" is less than "9": convert numbers that were read as text.
@@ -136,14 +152,16 @@ def min(field: Any = None) -> Any:
     >>> aggregate(agg.min(), [3, 1, 2])
     1
     """
-    return Min(checked_field("agg.min", field))
+    return _skipping("agg.min", Min(checked_field("agg.min", field)), field, skip_none)
 
 
 @overload
 def max(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def max(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def max(field: Any = None) -> Any:
+def max(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def max(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def max(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return the greatest value of a field; of equal values, the first to arrive. State: this value.
 
     Text is compared character by character, so "10" is less than "9": convert numbers that were read as text.
@@ -151,28 +169,43 @@ def max(field: Any = None) -> Any:
     >>> aggregate(agg.max(), [3, 1, 2])
     3
     """
-    return Max(checked_field("agg.max", field))
+    return _skipping("agg.max", Max(checked_field("agg.max", field)), field, skip_none)
 
 
 @overload
 def mean(field: Callable[[V], int], *, of: type[int] | None = None) -> Aggregator[V, Any, float]: ...
 @overload
-def mean(field: str = ..., *, of: type[int]) -> Aggregator[Any, Any, float]: ...
+def mean(field: str | int = ..., *, of: type[int]) -> Aggregator[Any, Any, float]: ...
 @overload
 def mean(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def mean(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def mean(field: Any = None, *, of: Any = None) -> Any:
+def mean(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def mean(field: Any = ..., *, of: Any = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def mean(field: Any = None, *, of: Any = None, skip_none: bool = False) -> Any:
     """Return the arithmetic mean of a field, with the precision of `sum`. State: a count and a sum.
 
     Args:
         field: the field.
         of: ``int`` if all values are integers, as for `sum`.
+        skip_none: whether to skip records with None in the field.
 
     >>> aggregate(agg.mean("amount"), [{"amount": 2}, {"amount": 3}])
     2.5
     """
-    return Mean(checked_field("agg.mean", field), _checked_type("agg.mean", of))
+    return _skipping(
+        "agg.mean", Mean(checked_field("agg.mean", field), _checked_type("agg.mean", of)), field, skip_none
+    )
+
+
+def _skipping(asked_by: str, aggregator: Slotted[Any, Any, Any], field: Any, skip_none: bool) -> Any:
+    """Return the aggregator, without the records that have None in the field if these are to be skipped."""
+    return Skipping(aggregator, field) if _is_flag(asked_by, skip_none) else aggregator
+
+
+def _is_flag(asked_by: str, skip_none: bool) -> bool:
+    check_flag(located(asked_by), "skip_none", skip_none)
+    return skip_none
 
 
 def _checked_type(asked_by: str, of: Any) -> type[int] | None:
@@ -186,13 +219,16 @@ def variance(field: Callable[[V], int], *, ddof: int = 1) -> Aggregator[V, Any, 
 @overload
 def variance(field: Callable[[V], N], *, ddof: int = 1) -> Aggregator[V, Any, N | None]: ...
 @overload
-def variance(field: str = ..., *, ddof: int = 1) -> Aggregator[Any, Any, Any]: ...
-def variance(field: Any = None, *, ddof: int = 1) -> Any:
+def variance(field: str | int = ..., *, ddof: int = 1) -> Aggregator[Any, Any, Any]: ...
+@overload
+def variance(field: Any = ..., *, ddof: int = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def variance(field: Any = None, *, ddof: int = 1, skip_none: bool = False) -> Any:
     """Return the variance of a field; None for fewer than ``ddof + 1`` records. State: [count, mean, squares].
 
     Args:
         field: the field, of numbers.
         ddof: 1 for the sample variance, an estimate for the population; 0 for the variance of the records themselves.
+        skip_none: whether to skip records with None in the field.
 
     Sources: Welford, "Note on a method for calculating corrected sums of squares and products", 1962; to merge, Chan,
         Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. Large
@@ -202,27 +238,41 @@ def variance(field: Any = None, *, ddof: int = 1) -> Any:
     >>> aggregate(agg.variance(), [1e9 + 1, 1e9 + 2, 1e9 + 3])
     1.0
     """
-    return Variance(checked_field("agg.variance", field), checked_whole_number("agg.variance", "ddof", ddof, 0))
+    return _skipping(
+        "agg.variance",
+        Variance(checked_field("agg.variance", field), checked_whole_number("agg.variance", "ddof", ddof, 0)),
+        field,
+        skip_none,
+    )
 
 
 @overload
 def stddev(field: Callable[[V], Any], *, ddof: int = 1) -> Aggregator[V, Any, float | None]: ...
 @overload
-def stddev(field: str = ..., *, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
-def stddev(field: Any = None, *, ddof: int = 1) -> Any:
+def stddev(field: str | int = ..., *, ddof: int = 1) -> Aggregator[Any, Any, float | None]: ...
+@overload
+def stddev(field: Any = ..., *, ddof: int = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def stddev(field: Any = None, *, ddof: int = 1, skip_none: bool = False) -> Any:
     """Return the standard deviation of a field, a float: the square root of its `variance`. Both share one state.
 
     >>> aggregate(agg.stddev(ddof=0), [1, 3])
     1.0
     """
-    return Deviation(checked_field("agg.stddev", field), checked_whole_number("agg.stddev", "ddof", ddof, 0))
+    return _skipping(
+        "agg.stddev",
+        Deviation(checked_field("agg.stddev", field), checked_whole_number("agg.stddev", "ddof", ddof, 0)),
+        field,
+        skip_none,
+    )
 
 
 @overload
 def fsum(field: Callable[[V], float]) -> Aggregator[V, Any, float]: ...
 @overload
-def fsum(field: str = ...) -> Aggregator[Any, Any, float]: ...
-def fsum(field: Any = None) -> Any:
+def fsum(field: str | int = ...) -> Aggregator[Any, Any, float]: ...
+@overload
+def fsum(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def fsum(field: Any = None, *, skip_none: bool = False) -> Any:
     """Add up floats and integers without rounding, and return the float nearest to the sum, as `math.fsum` does.
 
     The result does not depend on the order of arrival. It takes several times as long as `sum`. Infinity, NaN and sums
@@ -234,14 +284,16 @@ def fsum(field: Any = None) -> Any:
     >>> aggregate(agg.fsum(), [1e16, 1.0, -1e16]), aggregate(agg.sum(), [1e16, 1.0, -1e16])
     (1.0, 0.0)
     """
-    return ExactSum(checked_field("agg.fsum", field))
+    return _skipping("agg.fsum", ExactSum(checked_field("agg.fsum", field)), field, skip_none)
 
 
 @overload
-def min_by(field: str) -> Aggregator[Any, Any, Any]: ...
+def min_by(field: str | int) -> Aggregator[Any, Any, Any]: ...
 @overload
 def min_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
-def min_by(field: Any) -> Any:
+@overload
+def min_by(field: Any, *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def min_by(field: Any, *, skip_none: bool = False) -> Any:
     """Return the value with the least field; of equal ones the earliest, and of these the first to arrive.
 
     State: the field, the timestamp and the value. Don't change the value afterwards.
@@ -249,14 +301,16 @@ def min_by(field: Any) -> Any:
     >>> aggregate(agg.min_by("n"), [{"n": 3, "id": "a"}, {"n": 1, "id": "b"}, {"n": 1, "id": "c"}])
     {'n': 1, 'id': 'b'}
     """
-    return MinBy(checked_field("agg.min_by", field))
+    return _skipping("agg.min_by", MinBy(checked_field("agg.min_by", field)), field, skip_none)
 
 
 @overload
-def max_by(field: str) -> Aggregator[Any, Any, Any]: ...
+def max_by(field: str | int) -> Aggregator[Any, Any, Any]: ...
 @overload
 def max_by(field: Callable[[V], Any]) -> Aggregator[V, Any, V]: ...
-def max_by(field: Any) -> Any:
+@overload
+def max_by(field: Any, *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def max_by(field: Any, *, skip_none: bool = False) -> Any:
     """Return the value with the greatest field; of equal ones the earliest, and of these the first to arrive.
 
     State: the field, the timestamp and the value. Don't change the value afterwards.
@@ -264,14 +318,16 @@ def max_by(field: Any) -> Any:
     >>> aggregate(agg.max_by(len), ["to", "you", "and"])
     'you'
     """
-    return MaxBy(checked_field("agg.max_by", field))
+    return _skipping("agg.max_by", MaxBy(checked_field("agg.max_by", field)), field, skip_none)
 
 
 @overload
 def first(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def first(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def first(field: Any = None) -> Any:
+def first(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def first(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def first(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return a field of the record with the least timestamp; of several such records, the first to arrive.
 
     State: the timestamp and the field.
@@ -279,14 +335,16 @@ def first(field: Any = None) -> Any:
     >>> aggregate(agg.first(), "abc")
     'a'
     """
-    return First(checked_field("agg.first", field))
+    return _skipping("agg.first", First(checked_field("agg.first", field)), field, skip_none)
 
 
 @overload
 def last(field: Callable[[V], N]) -> Aggregator[V, Any, N]: ...
 @overload
-def last(field: str = ...) -> Aggregator[Any, Any, Any]: ...
-def last(field: Any = None) -> Any:
+def last(field: str | int = ...) -> Aggregator[Any, Any, Any]: ...
+@overload
+def last(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def last(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return a field of the record with the greatest timestamp; of several such records, the last to arrive.
 
     State: the timestamp and the field.
@@ -294,20 +352,23 @@ def last(field: Any = None) -> Any:
     >>> aggregate(agg.last(), "abc")
     'c'
     """
-    return Last(checked_field("agg.last", field))
+    return _skipping("agg.last", Last(checked_field("agg.last", field)), field, skip_none)
 
 
 @overload
 def count_distinct(field: Callable[[V], Any], *, approximate: bool = False) -> Aggregator[V, Any, int]: ...
 @overload
-def count_distinct(field: str = ..., *, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
-def count_distinct(field: Any = None, *, approximate: bool = False) -> Any:
+def count_distinct(field: str | int = ..., *, approximate: bool = False) -> Aggregator[Any, Any, int]: ...
+@overload
+def count_distinct(field: Any = ..., *, approximate: bool = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def count_distinct(field: Any = None, *, approximate: bool = False, skip_none: bool = False) -> Any:
     """Count the distinct values of a field. They must be hashable; values equal in Python count once.
 
     Args:
         field: the field.
         approximate: whether to estimate the count. Up to 1,024 values the estimate is exact; beyond, its standard error
             is 3 %. The values must then have a stable hash, as keys do.
+        skip_none: whether to skip records with None in the field.
 
     State: the set of values; if approximate, the 1,024 least 64-bit hashes of values (k minimum values). The estimate
         does not depend on the order of values.
@@ -320,14 +381,16 @@ def count_distinct(field: Any = None, *, approximate: bool = False) -> Any:
     True
     """
     kind = EstimateDistinct if approximate else CountDistinct
-    return kind(checked_field("agg.count_distinct", field))
+    return _skipping("agg.count_distinct", kind(checked_field("agg.count_distinct", field)), field, skip_none)
 
 
 @overload
-def quantiles(field: str, /, *fractions: float) -> Aggregator[Any, Any, tuple[float, ...]]: ...
+def quantiles(field: str | int, /, *fractions: float) -> Aggregator[Any, Any, tuple[float, ...]]: ...
 @overload
 def quantiles(field: Callable[[V], Any] | None, /, *fractions: float) -> Aggregator[V, Any, tuple[float, ...]]: ...
-def quantiles(field: Any, /, *fractions: Any) -> Any:
+@overload
+def quantiles(field: Any, /, *fractions: Any, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def quantiles(field: Any, /, *fractions: Any, skip_none: bool = False) -> Any:
     """Estimate quantiles of a field of numbers, each with a relative error of at most 1 %.
 
     The quantile ``q`` of ``n`` numbers is the one with rank ``ceil(q * n)`` in sorted order: at least a fraction ``q``
@@ -336,6 +399,7 @@ def quantiles(field: Any, /, *fractions: Any) -> Any:
     Args:
         field: the field; None for the value itself.
         fractions: the quantiles, from 0 to 1.
+        skip_none: whether to skip records with None in the field.
 
     State: the least number, the greatest, and the count in each bucket. The bounds of the buckets are the powers of
         1.0202: 115 buckets for each factor of ten. The estimates do not depend on the order of arrival.
@@ -347,33 +411,38 @@ def quantiles(field: Any, /, *fractions: Any) -> Any:
     [498, 983]
     """
     _check_fractions("agg.quantiles", fractions)
-    return Quantiles(checked_field("agg.quantiles", field), fractions)
+    return _skipping("agg.quantiles", Quantiles(checked_field("agg.quantiles", field), fractions), field, skip_none)
 
 
 @overload
 def quantile(field: Callable[[V], Any], /, fraction: float) -> Aggregator[V, Any, float]: ...
 @overload
-def quantile(field: str | None, /, fraction: float) -> Aggregator[Any, Any, float]: ...
-def quantile(field: Any, /, fraction: Any) -> Any:
+def quantile(field: str | int | None, /, fraction: float) -> Aggregator[Any, Any, float]: ...
+@overload
+def quantile(field: Any, /, fraction: Any, *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def quantile(field: Any, /, fraction: Any, *, skip_none: bool = False) -> Any:
     """Estimate one quantile of a field of numbers, as `quantiles` does; the result is a number, not a tuple.
 
     >>> round(aggregate(agg.quantile(None, 0.99), [1, 1000]))
     1000
     """
     _check_fractions("agg.quantile", (fraction,))
-    return Quantile(checked_field("agg.quantile", field), fraction)
+    return _skipping("agg.quantile", Quantile(checked_field("agg.quantile", field), fraction), field, skip_none)
 
 
 @overload
 def exact_quantiles(field: Callable[[V], N], /, *fractions: float) -> Aggregator[V, Any, tuple[N, ...]]: ...
 @overload
-def exact_quantiles(field: str | None, /, *fractions: float) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
-def exact_quantiles(field: Any, /, *fractions: Any) -> Any:
+def exact_quantiles(field: str | int | None, /, *fractions: float) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def exact_quantiles(field: Any, /, *fractions: Any, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def exact_quantiles(field: Any, /, *fractions: Any, skip_none: bool = False) -> Any:
     """Return exact quantiles of a field: for each fraction, the value with rank ``ceil(q * n)``.
 
     Args:
         field: the field; None for the value itself. Numbers, or any other ordered and hashable type except text.
         fractions: the quantiles, from 0 to 1.
+        skip_none: whether to skip records with None in the field.
 
     State: the count of each distinct value. See `quantiles` for estimates with a small state.
 
@@ -381,7 +450,9 @@ def exact_quantiles(field: Any, /, *fractions: Any) -> Any:
     (500, 990)
     """
     _check_fractions("agg.exact_quantiles", fractions)
-    return ExactQuantiles(checked_field("agg.exact_quantiles", field), fractions)
+    return _skipping(
+        "agg.exact_quantiles", ExactQuantiles(checked_field("agg.exact_quantiles", field), fractions), field, skip_none
+    )
 
 
 def _check_fractions(asked_by: str, fractions: tuple[Any, ...]) -> None:
@@ -394,21 +465,25 @@ def _check_fractions(asked_by: str, fractions: tuple[Any, ...]) -> None:
 @overload
 def median(field: Callable[[V], Any]) -> Aggregator[V, Any, float]: ...
 @overload
-def median(field: str = ...) -> Aggregator[Any, Any, float]: ...
-def median(field: Any = None) -> Any:
+def median(field: str | int = ...) -> Aggregator[Any, Any, float]: ...
+@overload
+def median(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def median(field: Any = None, *, skip_none: bool = False) -> Any:
     """Estimate the median of a field of numbers: see `quantiles`. For an even count, it is the lower median.
 
     >>> round(aggregate(agg.median(), [1, 100, 10_000]))
     100
     """
-    return Quantile(checked_field("agg.median", field), 0.5, "agg.median")
+    return _skipping("agg.median", Quantile(checked_field("agg.median", field), 0.5, "agg.median"), field, skip_none)
 
 
 @overload
 def largest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
 @overload
-def largest(n: int, field: str = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
-def largest(n: int, field: Any = None) -> Any:
+def largest(n: int, field: str | int = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def largest(n: int, field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def largest(n: int, field: Any = None, *, skip_none: bool = False) -> Any:
     """Return the `n` greatest values of a field, in descending order; fewer if there are fewer records.
 
     State: a list of them. See `top` for the most frequent values.
@@ -416,20 +491,32 @@ def largest(n: int, field: Any = None) -> Any:
     >>> aggregate(agg.largest(2), [3, 1, 4, 1, 5])
     (5, 4)
     """
-    return Largest(checked_whole_number("agg.largest", "n", n), checked_field("agg.largest", field))
+    return _skipping(
+        "agg.largest",
+        Largest(checked_whole_number("agg.largest", "n", n), checked_field("agg.largest", field)),
+        field,
+        skip_none,
+    )
 
 
 @overload
 def smallest(n: int, field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
 @overload
-def smallest(n: int, field: str = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
-def smallest(n: int, field: Any = None) -> Any:
+def smallest(n: int, field: str | int = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def smallest(n: int, field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def smallest(n: int, field: Any = None, *, skip_none: bool = False) -> Any:
     """Return the `n` least values of a field, in ascending order; fewer if there are fewer records. State: a list.
 
     >>> aggregate(agg.smallest(2), [3, 1, 4, 1, 5])
     (1, 1)
     """
-    return Smallest(checked_whole_number("agg.smallest", "n", n), checked_field("agg.smallest", field))
+    return _skipping(
+        "agg.smallest",
+        Smallest(checked_whole_number("agg.smallest", "n", n), checked_field("agg.smallest", field)),
+        field,
+        skip_none,
+    )
 
 
 @overload
@@ -438,9 +525,11 @@ def top(
 ) -> Aggregator[V, Any, tuple[tuple[N, int], ...]]: ...
 @overload
 def top(
-    n: int, field: str = ..., *, capacity: int | None = None
+    n: int, field: str | int = ..., *, capacity: int | None = None
 ) -> Aggregator[Any, Any, tuple[tuple[Any, int], ...]]: ...
-def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
+@overload
+def top(n: int, field: Any = ..., *, capacity: Any = ..., skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def top(n: int, field: Any = None, *, capacity: Any = None, skip_none: bool = False) -> Any:
     """Return the `n` most frequent values of a field with their counts; values with equal counts in order of arrival.
 
     See `largest` for the greatest values.
@@ -452,6 +541,7 @@ def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
             capacity, every value that makes up at least one in `capacity` records has a counter. A count may be too
             great, by at most the number of records divided by `capacity`, but never too small. The result depends on
             the order of arrival.
+        skip_none: whether to skip records with None in the field.
 
     State: the counts by value. With a capacity, adding a value without a counter takes O(capacity).
 
@@ -464,15 +554,18 @@ def top(n: int, field: Any = None, *, capacity: Any = None) -> Any:
     checked_whole_number("agg.top", "n", n)
     checked_field("agg.top", field)
     if capacity is None:
-        return Top(n, field)
-    return MostFrequent(n, field, checked_whole_number("agg.top", "capacity", capacity, n))
+        return _skipping("agg.top", Top(n, field), field, skip_none)
+    most = checked_whole_number("agg.top", "capacity", capacity, n)
+    return _skipping("agg.top", MostFrequent(n, field, most), field, skip_none)
 
 
 @overload
 def collect(field: Callable[[V], N]) -> Aggregator[V, Any, tuple[N, ...]]: ...
 @overload
-def collect(field: str = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
-def collect(field: Any = None) -> Any:
+def collect(field: str | int = ...) -> Aggregator[Any, Any, tuple[Any, ...]]: ...
+@overload
+def collect(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def collect(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return a field of all records in order of arrival, as a tuple. State: a list; its items must not be mutated.
 
     Where accumulators are merged, as in sliding windows, sessions, rollups and cogroups, the records of the earlier
@@ -481,20 +574,22 @@ def collect(field: Any = None) -> Any:
     >>> aggregate(agg.collect(str.upper), "abc")
     ('A', 'B', 'C')
     """
-    return Collect(checked_field("agg.collect", field))
+    return _skipping("agg.collect", Collect(checked_field("agg.collect", field)), field, skip_none)
 
 
 @overload
 def collect_set(field: Callable[[V], N]) -> Aggregator[V, Any, frozenset[N]]: ...
 @overload
-def collect_set(field: str = ...) -> Aggregator[Any, Any, frozenset[Any]]: ...
-def collect_set(field: Any = None) -> Any:
+def collect_set(field: str | int = ...) -> Aggregator[Any, Any, frozenset[Any]]: ...
+@overload
+def collect_set(field: Any = ..., *, skip_none: bool) -> Aggregator[Any, Any, Any]: ...
+def collect_set(field: Any = None, *, skip_none: bool = False) -> Any:
     """Return the distinct (hashable) values of a field as a frozenset. State: a set.
 
     >>> aggregate(agg.collect_set(), "aab") == {"a", "b"}
     True
     """
-    return CollectSet(checked_field("agg.collect_set", field))
+    return _skipping("agg.collect_set", CollectSet(checked_field("agg.collect_set", field)), field, skip_none)
 
 
 @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from inspect import currentframe
@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from malflow.errors import OperatorError
-from malflow.words import error_line, error_text, qualified_name, resembling, short_repr
+from malflow.words import error_line, error_text, plural, qualified_name, resembling, short_repr
 
 __all__ = [
     "Fresh",
@@ -65,12 +65,16 @@ def operator_error(
     )
 
 
-def missing_field(field: str, value: object) -> str | None:
+def missing_field(field: str | int, value: object) -> str | None:
     """Return a message that a value lacks a field, listing its fields, similar names first; None if it has the field.
 
     >>> missing_field("delai", {"town": 1, "delay": 2}), missing_field("real", 1)
     ("the value has no item 'delai'; it has ['delay', 'town']", None)
+    >>> missing_field(2, ("Ulm", 5)), missing_field(0, {"town": "Ulm"})
+    ('the value has no item at place 2; it has 2 items', "the value has no places; write the name of an item: ['town']")
     """
+    if isinstance(field, int):
+        return _missing_place(field, value)
     if isinstance(value, Mapping):
         if field in value:
             return None
@@ -84,15 +88,29 @@ def missing_field(field: str, value: object) -> str | None:
     return f"the value has no {kind} {field!r}" + (f"; it has {short_repr(names)}" if names else "")
 
 
-def note_missing_field(error: Exception, field: str, value: object, instead: str) -> None:
+def _missing_place(place: int, value: object) -> str | None:
+    if isinstance(value, Sequence):
+        has = f"it has {plural(len(value), 'item')}"
+        return None if place < len(value) else f"the value has no item at place {place}; {has}"
+    if isinstance(value, Mapping):
+        return f"the value has no places; write the name of an item: {short_repr([*value])}"
+    names = _attributes(value)
+    return "the value has no places" + (f"; write the name of an attribute: {short_repr(names)}" if names else "")
+
+
+def note_missing_field(error: Exception, field: str | int, value: object, instead: str) -> None:
     """Add a note to an error raised while reading a field, if the value lacks it.
 
     Args:
         error: the exception.
-        field: the name of the item or attribute.
+        field: the name of the item or attribute, or its place.
         value: the value.
         instead: the remedy.
     """
+    if isinstance(field, int):
+        if (words := missing_field(field, value)) is not None:
+            error.add_note(words)
+        return
     lacks = error.args == (field,) if isinstance(error, KeyError) else getattr(error, "name", None) == field
     words = missing_field(field, value) if lacks and getattr(error, "obj", value) is value else None
     if words is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import pickle
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,15 +148,28 @@ def explain(error: Exception) -> None:
     is_mapping = isinstance(value, Mapping)
     if reads_items not in (None, is_mapping) and isinstance(error, (AttributeError, TypeError)):
         error.add_note(_MIXED)
-    elif isinstance(error, KeyError | AttributeError):
-        field = error.name if isinstance(error, AttributeError) else error.args[0]
-        note_missing_field(error, str(field), value, LACKING)
+    elif isinstance(error, AttributeError):
+        note_missing_field(error, str(error.name), value, LACKING)
+    elif isinstance(error, KeyError) and isinstance(error.args[0], str):
+        note_missing_field(error, error.args[0], value, LACKING)
+    elif (place := _place_read(trace)) is not None:
+        note_missing_field(error, place, value, LACKING)
     elif isinstance(error, TypeError) and any(it is None for name, it in names.items() if name[0] in "vx"):
         error.add_note("a field is None, which cannot be aggregated; call .filter() first to drop such records")
     elif TEXT_CURE in str(error):
         return
     elif isinstance(error, TypeError) and any(isinstance(it, TEXTS) for name, it in names.items() if name[0] == "x"):
         error.add_note(f"a field is text where a number is needed; {TEXT_CURE}")
+
+
+def _place_read(trace: TracebackType) -> int | None:
+    """Return the place of the item that generated code was reading; None if it was doing something else."""
+    line = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+    match = _READS_PLACE.fullmatch(line.strip())
+    return int(match[1]) if match else None
+
+
+_READS_PLACE = re.compile(r"x\d+ = v\[(\d+)\]")
 
 
 def _is_ours(trace: TracebackType) -> bool:

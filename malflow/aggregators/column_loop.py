@@ -9,7 +9,7 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import Holds, fits
-from malflow.aggregators.fields import Field
+from malflow.aggregators.fields import Field, key_of
 from malflow.aggregators.generated import Source
 from malflow.aggregators.slots import Slot, Slotted, slotted, unique
 from malflow.records.columnar import is_columnar, made
@@ -48,7 +48,7 @@ class ColumnLoop:
         """Return the slot with a numbered column in place of its field."""
         if not slot.reads("x"):
             return slot
-        name = slot.column if isinstance(slot.column, str) else id(slot.column)
+        name = key_of(slot.column)
         self._fields.setdefault(name, slot.column)
         if slot.exact is not None:
             self._holds.setdefault(name, set()).add(slot.exact.column)
@@ -122,6 +122,8 @@ def _read(field: Field, values: Sequence[Any], kinds: set[type]) -> Sequence[Any
     """Return a field of each value; an empty column if values of several kinds have it."""
     if field is None:
         return values
+    if isinstance(field, int):
+        return [value[field] for value in values]
     if not isinstance(field, str):
         return list(map(field, values))
     if kinds == {dict}:

@@ -41,7 +41,7 @@ def _layout(aggregators: Sequence[Aggregator[Any, Any, Any]], identity: Callable
 
 def _name(slot: Slot) -> object:
     """Return the description of a slot in the text of an aggregator."""
-    return tuple([_text(it) for it in (slot.create, slot.add, slot.merge, slot.column)])
+    return slot.skips, *[_text(it) for it in (slot.create, slot.add, slot.merge, slot.column)]
 
 
 def _text(thing: Any) -> str:

@@ -92,10 +92,10 @@ class Kernel:
     def fields(self) -> Mapping[str, ReadField] | None:
         """The fields that it reads, by the names of their columns; None if it reads more of the values.
 
-        They can be read before the values are sent elsewhere: given by name, or by a function that calls no other.
+        They can be read before the values are sent elsewhere: by name, by place, or by a function that calls no other.
         """
         fields, names = self._fields, self._names
-        if fields is None or names is None or not all(isinstance(it, str) or calls_nothing(it) for it in fields):
+        if fields is None or names is None or not all(isinstance(it, str | int) or calls_nothing(it) for it in fields):
             return None
         return MappingProxyType(dict(zip(names, fields, strict=True)))
 

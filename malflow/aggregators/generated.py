@@ -12,9 +12,11 @@ from typing import Any, Literal
 from malflow.aggregators.checks import explain
 from malflow.aggregators.fields import (
     Field,
+    addable,
     check_addable,
     check_integer,
     exact,
+    key_of,
     nan_error,
     none_error,
     source_of_field,
@@ -54,6 +56,7 @@ class Source:
             "nan_error": nan_error,
             "check_addable": check_addable,
             "check_integer": check_integer,
+            "addable": addable,
             "exact": exact,
             "plain": PLAIN,
             "added": added,
@@ -91,7 +94,7 @@ class Source:
     @property
     def columns(self) -> list[ReadField]:
         """The distinct fields that are read, in the order in which loops over columns take them."""
-        read = {_key_of(slot.column): slot.column for slot in self.slots if slot.reads("x")}
+        read = {key_of(slot.column): slot.column for slot in self.slots if slot.reads("x")}
         return [column for column in read.values() if column is not None]
 
     @property
@@ -109,7 +112,7 @@ class Source:
         return {name: namespace[name] for name in _FUNCTIONS if name in namespace}
 
     def _loop(self, kind: Kind, *, each: bool) -> str:
-        names = [self._columns[_key_of(field)][0] for field in self.columns] if kind == "columns" else []
+        names = [self._columns[key_of(field)][0] for field in self.columns] if kind == "columns" else []
         names += ["v"] if names and self.reads_values else []
         value = names[0] if len(names) == 1 else f"({', '.join(names)})" if names else "v"
         is_timed = any(slot.reads("t") for slot in self.slots)  # avoids creating objects for unread timestamps
@@ -142,14 +145,17 @@ class Source:
         for name, column in self._columns.values():
             if column is not None and kind == "columns":
                 pass
-            elif isinstance(column, str):
+            elif isinstance(column, str | int):
                 lines.append(f"{name} = {source_of_field(column, mapping=kind == 'items')}")
             elif column is not None:
                 lines.append(f"{name} = {self.bind('read', column)}(v)")
             if self.refuses_nan and self._needs_value(column, equality=True):
                 lines.append(f"if {name} != {name}: raise nan_error({self.bind('field', column)})")
-            if any(slot.needs_integer for slot in self.slots if _key_of(slot.column) == _key_of(column)):
-                lines.append(f"if {name}.__class__ is not int: check_integer({self.bind('field', column)}, {name})")
+            integers = [slot for slot in self.slots if slot.needs_integer and key_of(slot.column) == key_of(column)]
+            if integers:
+                known = f" and {name} is not None" if all(slot.skips for slot in integers) else ""
+                check = f"check_integer({self.bind('field', column)}, {name})"
+                lines.append(f"if {name}.__class__ is not int{known}: {check}")
             elif self.knows_numpy and self._needs_number(column):
                 lines.append(
                     f"if {name}.__class__ is not int and {name}.__class__ not in plain: {name} = number({name})"
@@ -160,12 +166,14 @@ class Source:
         """Return the statements that add one record to the accumulator of its key."""
         started = ", ".join(map(self._first, self.slots))
         new = started if self.bare else f"[{started}]"
-        simple = self.bare and not self.slots[0].step
+        simple = self.bare and (not self.slots[0].step or self.slots[0].skips)  # the state of a known key may be None
         lines = ["if key not in accs:" if simple else "a = get(key)"]
         if not simple:
             lines.append("if a is None:")
         lines.append("    if admit is not None: admit(key)")
         for name, column in self._columns.values():
+            if not any(slot.needs_value for slot in self._readers(column) if not slot.skips):
+                continue
             if self._needs_number(column):  # most are of these two classes, which need no further check
                 lines.append(f"    if {name}.__class__ is not int and {name}.__class__ is not float:")
                 lines.append(f"        check_addable({self.bind('field', column)}, {name})")
@@ -174,13 +182,20 @@ class Source:
         lines += [f"    {'a = ' if each else ''}accs[key] = {new}", "else:"]
         if simple:
             lines.append("    a = accs[key]")
-        lines += [f"    {self._step(index, slot, each=each)}" for index, slot in enumerate(self.slots)]
+        lines += _indented(1, [it for at, slot in enumerate(self.slots) for it in self._steps(at, slot, each=each)])
         if self.bare and each:
             lines.append("    accs[key] = a")
         return lines
 
     def _first(self, slot: Slot) -> str:
-        x = self._columns[_key_of(slot.column)][0]
+        """Return the expression of the state after one record, which may be skipped."""
+        x = self._columns[key_of(slot.column)][0]
+        added = self._first_added(slot, x)
+        return f"(({added}) if {x} is not None else None)" if slot.skips else added
+
+    def _first_added(self, slot: Slot, x: str) -> str:
+        if slot.skips and slot.needs_number:
+            x = f"addable({self.bind('field', slot.column)}, {x})"
         if slot.first:
             return slot.first.format(x=x, t="t")
         create: Callable[[], Any] = slot.create
@@ -188,13 +203,16 @@ class Source:
             create = self._fresh.setdefault(id(create), Fresh(create, "the function that creates accumulators"))
         return self._added(slot, f"{self.bind('create', create)}()", x)
 
-    def _step(self, index: int, slot: Slot, *, each: bool) -> str:
-        x = self._columns[_key_of(slot.column)][0]
+    def _steps(self, index: int, slot: Slot, *, each: bool) -> list[str]:
+        """Return the statements that add a record to a state."""
+        x = self._columns[key_of(slot.column)][0]
         a = self._state("a", index)
         to = "accs[key]" if self.bare and not each else a
-        if slot.step:
-            return slot.step.format(a=a, to=to, x=x, t="t")
-        return f"{to} = {self._added(slot, a, x)}"
+        step = slot.step.format(a=a, to=to, x=x, t="t") if slot.step else f"{to} = {self._added(slot, a, x)}"
+        if not slot.skips:
+            return [step]
+        first = self._first_added(slot, x)
+        return [f"if {x} is not None:", f"    if {a} is None: {to} = {first}", "    else:", f"        {step}"]
 
     def _added(self, slot: Slot, state: str, x: str) -> str:
         """Return a call of the `add` function."""
@@ -224,7 +242,10 @@ class Source:
 
     def _join(self, index: int, slot: Slot) -> str:
         a, b = self._state("a", index), self._state("b", index)
-        return slot.join.format(a=a, b=b) if slot.join else f"{self.bind('merge', slot.merge)}({a}, {b})"
+        if slot.skips and not slot.is_plain:
+            return f"{self.bind('merged', slot.merged)}({a}, {b})"
+        joined = slot.join.format(a=a, b=b) if slot.join else f"{self.bind('merge', slot.merge)}({a}, {b})"
+        return f"({b} if {a} is None else {a} if {b} is None else {joined})" if slot.skips else joined
 
     def _result(self) -> str:
         outcome = self._outcome()
@@ -242,20 +263,18 @@ class Source:
         columns: dict[object, tuple[str, Field]] = {}
         for slot in self.slots:
             name = "v" if slot.column is None else f"x{len(columns)}"
-            columns.setdefault(_key_of(slot.column), (name, slot.column))
+            columns.setdefault(key_of(slot.column), (name, slot.column))
         return columns
 
     def _needs_value(self, column: Field, *, equality: bool = False) -> bool:
         """Whether a slot that reads the column rejects None, or NaN."""
-        readers = [slot for slot in self.slots if _key_of(slot.column) == _key_of(column)]
-        return any(slot.needs_value or (equality and slot.needs_equality) for slot in readers)
+        return any(slot.needs_value or (equality and slot.needs_equality) for slot in self._readers(column))
 
     def _needs_number(self, column: Field) -> bool:
-        return any(slot.needs_number for slot in self.slots if _key_of(slot.column) == _key_of(column))
+        return any(slot.needs_number for slot in self._readers(column))
 
-
-def _key_of(column: Field) -> object:
-    return column if isinstance(column, str) else id(column)
+    def _readers(self, column: Field) -> list[Slot]:
+        return [slot for slot in self.slots if key_of(slot.column) == key_of(column)]
 
 
 def _indented(depth: int, lines: Sequence[str]) -> list[str]:

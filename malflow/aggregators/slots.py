@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.exactness import Exact
-from malflow.aggregators.fields import Field, check_addable, check_integer, none_error, read
+from malflow.aggregators.fields import Field, check_addable, check_integer, key_of, none_error, read
 from malflow.aggregators.numbers import number
 
 __all__ = [
@@ -55,6 +55,8 @@ class Slot:
         join: a template: the expression that merges ``{a}`` and ``{b}``, neither of them empty.
         exact: when merging equals adding, in value and type; None for never.
         kernel: the name of its form for arrays, in `malflow.columns.aggregates.kernels`; empty if it has none.
+        skips: whether records with None in ``x`` are skipped. The state of no other record is None, whatever `create`
+            returns.
     """
 
     create: Callable[[], Any]
@@ -71,29 +73,62 @@ class Slot:
     join: str = ""
     exact: Exact | None = None
     kernel: str = ""
+    skips: bool = False
+
+    def skipping(self, field: Field) -> Slot:
+        """Return the slot that skips records with None in a field; it adds the field where it has no column."""
+        return replace(self, column=field if self.column is None else self.column, skips=True, kernel="")
 
     def reads(self, letter: str) -> bool:
         """Whether the generated loop reads ``x``, ``t`` or ``v`` for this slot."""
         mark = letter if letter == "v" else f"{{{letter}}}"
+        if self.skips and letter == "x":
+            return True
         return any(mark in template if template else letter in self.takes for template in (self.first, self.step))
 
     @property
     def identity(self) -> object:
         """The functions and the column. They are the same for equal slots."""
-        column = self.column if isinstance(self.column, str) else _same(self.column)
-        return _same(self.create), _same(self.add), _same(self.merge), column
+        column = key_of(self.column) if isinstance(self.column, str | int) else _same(self.column)
+        return _same(self.create), _same(self.add), _same(self.merge), column, self.skips
+
+    def empty(self) -> Any:
+        """Return the state of no record."""
+        return None if self.skips else self.create()
+
+    def merged(self, one: Any, other: Any) -> Any:
+        """Return the state of the records of both.
+
+        Raises:
+            TypeError: if it can't merge.
+        """
+        if self.merge is None:
+            raise TypeError("the states can't be merged")
+        if self.skips and (one is None or other is None):
+            if one is other or self.is_plain:
+                return other if one is None else one
+            return self.merge(*(self.create() if it is None else it for it in (one, other)))
+        return self.merge(one, other)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its states can't change: two accumulators may share one."""
+        return type(self.create()) in _IMMUTABLE
 
     def added(self, state: Any, value: Any, timestamp: Any) -> Any:
         """Return the state after one record."""
         x = read(self.column, value)
         if self.needs_number:
             x = number(x)
+        if x is None and self.skips:
+            return state
         if x is None and self.needs_value:
             raise none_error(self.column)
         if self.needs_number:
             check_addable(self.column, x)
         if self.needs_integer:
             check_integer(self.column, x)
+        state = self.create() if self.skips and state is None else state
         facts = {"x": x, "t": timestamp, "v": value}
         return self.add(state, *[facts[letter] for letter in self.takes])
 
@@ -129,7 +164,7 @@ class Slotted(Aggregator[V, A, R]):
 
     def create(self) -> A:
         """Return an empty accumulator."""
-        acc: A = packed([slot.create() for slot in self.slots])
+        acc: A = packed([slot.empty() for slot in self.slots])
         return acc
 
     def add(self, acc: A, value: V, timestamp: Any) -> A:
@@ -141,7 +176,7 @@ class Slotted(Aggregator[V, A, R]):
     def merge(self, one: A, other: A) -> A:
         """Return the accumulator of the values of both."""
         parts = zip(self.slots, self._unpacked(one), self._unpacked(other), strict=True)
-        merged: A = packed([slot.merge(a, b) for slot, a, b in parts if slot.merge is not None])
+        merged: A = packed([slot.merged(a, b) for slot, a, b in parts])
         return merged
 
     def result(self, acc: A) -> R:

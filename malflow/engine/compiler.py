@@ -99,7 +99,7 @@ def _fields_read(vertices: tuple[Vertex, ...], exchange: int) -> Mapping[str, Re
         if not isinstance(node, StatefulNode) or node.reads is None:
             return None
         fields |= node.reads
-    if len(readers) > 1 and not all(isinstance(field, str) for field in fields.values()):
+    if len(readers) > 1 and not all(isinstance(field, str | int) for field in fields.values()):
         return None
     return fields if readers and isinstance(vertices[exchange].node, ExchangeNode) else None
 

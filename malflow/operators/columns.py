@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import length_hint
+from operator import itemgetter, length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from malflow.diagnostics import note_missing_field
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Arrays",
     "KeepsArrays",
+    "Place",
     "Results",
     "are_columns",
     "column_of",
@@ -33,20 +34,30 @@ R = TypeVar("R")
 _log = logging.getLogger("malflow.runtime")
 
 
-def column_of(batch: Batch, field: str) -> Sequence[Any] | None:
+Place = int | tuple[int, ...]
+"""The place of an item of a tuple; several for a tuple of items."""
+
+
+def column_of(batch: Batch, field: str | Place) -> Sequence[Any] | None:
     """Return the column of this name; None if the values are not columns, or lack it."""
-    return batch.values.column(field) if is_columnar(batch.values) else None
+    return batch.values.column(field) if isinstance(field, str) and is_columnar(batch.values) else None
 
 
-def read_each(batch: Batch, field: str, rest: Iterator[Any], instead: str) -> list[Any]:
+def read_each(batch: Batch, field: str | Place, rest: Iterator[Any], instead: str) -> list[Any]:
     """Read an item of each mapping, or an attribute of any other value, without a call per value if all have one kind.
 
     Args:
         batch: the batch.
-        field: the name of the item or attribute.
+        field: the name of the item or attribute, or the place of an item.
         rest: the remaining values.
         instead: the remedy for values that lack the field.
     """
+    if not isinstance(field, str):
+        try:
+            return list(map(_at(field), rest))
+        except (LookupError, TypeError) as error:
+            _note_places(error, field, batch.values[len(batch) - length_hint(rest) - 1])
+            raise
     are_mappings = {issubclass(kind, Mapping) for kind in set(map(type, batch.values))}
     try:
         if are_mappings == {True}:
@@ -60,8 +71,26 @@ def read_each(batch: Batch, field: str, rest: Iterator[Any], instead: str) -> li
         raise
 
 
-def read_one(value: Any, field: str) -> Any:
+def _at(place: Place) -> Callable[[Any], Any]:
+    """Return the function that reads the item at a place, or a tuple of those at several."""
+    places = place if isinstance(place, tuple) else (place,)
+    read: Callable[[Any], Any] = itemgetter(*places)
+    return read if len(places) > 1 or place is not places else lambda value: (read(value),)
+
+
+def _note_places(error: Exception, place: Place, value: Any) -> None:
+    for it in place if isinstance(place, tuple) else (place,):
+        note_missing_field(error, it, value, "")
+
+
+def read_one(value: Any, field: str | Place) -> Any:
     """Read an item of a mapping, or an attribute of any other value; the error for a missing one has a note."""
+    if not isinstance(field, str):
+        try:
+            return _at(field)(value)
+        except (LookupError, TypeError) as error:
+            _note_places(error, field, value)
+            raise
     try:
         return value[field] if isinstance(value, Mapping) else getattr(value, field)
     except (KeyError, AttributeError) as error:

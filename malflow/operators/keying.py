@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from malflow.errors import failures
-from malflow.operators.columns import column_of, read_each, read_one
+from malflow.operators.columns import Place, column_of, read_each, read_one
 from malflow.operators.contract import Operator, OperatorContext
 from malflow.operators.failures.guard import Guard
 from malflow.operators.failures.surviving import Calls, MessageView, attempt, faults_of, same_item, settled, without
@@ -84,10 +84,10 @@ class KeyByField(KeyBy):
 
     Args:
         context: the operator's context.
-        field: the name of the item or attribute.
+        field: the name of the item or attribute; or the place of an item of a tuple, several for a tuple of them.
     """
 
-    def __init__(self, context: OperatorContext, field: str) -> None:
+    def __init__(self, context: OperatorContext, field: str | Place) -> None:
         super().__init__(context)
         self._field = field
 

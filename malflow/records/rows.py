@@ -11,14 +11,19 @@ from typing import Any
 
 from malflow.records.columnar import Columnar, is_columnar, made
 
-__all__ = ["ReadField", "Rows", "SomeFields", "as_rows", "make_dicts", "only_fields"]
+__all__ = ["ReadField", "Rows", "SomeFields", "as_rows", "is_position", "make_dicts", "only_fields"]
 
 
-ReadField = Callable[[Any], Any] | str
-"""A field of a value: the name of an item or attribute, or a function that reads it."""
+ReadField = Callable[[Any], Any] | str | int
+"""A field of a value: the name of an item or attribute, its place in a tuple, or a function that reads it."""
 
 _BLOCK = 256
 """Dicts that are looked at together. They fit in the processor's cache, where they are looked at several times."""
+
+
+def is_position(field: object) -> bool:
+    """Whether a field is given by its place: by a number that is not a truth value."""
+    return isinstance(field, int) and not isinstance(field, bool)
 
 
 class SomeFields(dict[str, Any]):
@@ -98,7 +103,7 @@ def only_fields(values: Sequence[Any], fields: Mapping[str, ReadField]) -> Seque
         if any(isinstance(field, str) for field in fields.values()) and set(map(type, whole)) != {dict}:
             return values
         found = {
-            name: [value[field] for value in whole] if isinstance(field, str) else list(map(field, whole))
+            name: [value[field] for value in whole] if isinstance(field, str | int) else list(map(field, whole))
             for name, field in fields.items()
         }
         return (

@@ -27,6 +27,7 @@ __all__ = [
     "STATEFUL_HOOKS",
     "STATELESS_HOOKS",
     "check_count",
+    "check_places",
     "checked_default",
     "checked_field_of",
     "checked_function",
@@ -176,6 +177,15 @@ def checked_table(name: str, table: Any) -> Any:
 def check_count(name: str, count: Any, what: str) -> None:
     """Check that an argument of an operator, such as ``version``, is a positive whole number."""
     check_whole_number(partial(malformed, name), what, count)
+
+
+def check_places(name: str, role: str, field: Any) -> None:
+    """Check an argument that is the name of a field, or the place of one, or a tuple of places."""
+    places = field if isinstance(field, tuple) else () if isinstance(field, str) else (field,)
+    for place in places:
+        check_whole_number(partial(malformed, name), f"place in {role}" if places is field else role, place, least=0)
+    if places == () and field == ():
+        raise malformed(name, f"{role} is an empty tuple; give the place of an item")
 
 
 def checked_field_of(name: str, role: str, field: Any) -> Callable[[Any], Any] | None:

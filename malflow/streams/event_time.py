@@ -20,8 +20,10 @@ from malflow.operators.epochs.idle_time import Units
 from malflow.operators.epochs.part_epochs import GeneratePartEpochs
 from malflow.operators.epochs.rounding import LimitedOutOfOrderness, Step, limit_out_of_orderness
 from malflow.operators.epochs.timestamps import AssignTimestamps, AssignTimestampsByField, ConvertTimestamps
+from malflow.records.rows import is_position
 from malflow.states.kinds import StateLayout
 from malflow.streams.arguments import (
+    check_places,
     checked_function,
     checked_idleness,
     checked_policy,
@@ -126,11 +128,11 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         self, name: str, assigner: Callable[[DataMessage[K, V_co, T]], TO], **more: Unpack[EventTime]
     ) -> TimedStream[K, V_co, TO]: ...
     @overload
-    def event_time(self, name: str, assigner: str, **more: Unpack[EventTime]) -> TimedStream[K, V_co, Any]: ...
+    def event_time(self, name: str, assigner: str | int, **more: Unpack[EventTime]) -> TimedStream[K, V_co, Any]: ...
     def event_time(  # noqa: PLR0913 - all of them a user's
         self,
         name: str,
-        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str,
+        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str | int,
         *,
         out_of_orderness: Any,
         every: Step | None = None,
@@ -150,7 +152,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         Args:
             name: the operator's name; snapshots store the epochs under it.
             assigner: returns the timestamp of a message, of any ordered type; or the name of a field of the value, an
-                item of a mapping or an attribute of any other value.
+                item of a mapping or an attribute of any other value; or the place of an item of a tuple, from 0.
             out_of_orderness: how far records may be behind the newest one: a number in the unit of the timestamps; for
                 datetimes, a timedelta or a text such as ``"5s"``.
             every: the step of the epochs, as for `generate_epochs`.
@@ -181,12 +183,12 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
     ) -> NeedsEpochs[K, V_co, TO]: ...
     @overload
     def assign_timestamps(
-        self, name: str, assigner: str, *, on_error: ErrorPolicy = ...
+        self, name: str, assigner: str | int, *, on_error: ErrorPolicy = ...
     ) -> NeedsEpochs[K, V_co, Any]: ...
     def assign_timestamps(
         self,
         name: str,
-        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str,
+        assigner: Callable[[DataMessage[K, V_co, T]], Any] | str | int,
         *,
         on_error: ErrorPolicy = "fail",
     ) -> NeedsEpochs[K, V_co, Any]:
@@ -198,7 +200,7 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         Args:
             name: the operator's name.
             assigner: returns the timestamp of a message; or the name of a field of the value, an item of a mapping or
-                an attribute of any other value.
+                an attribute of any other value; or the place of an item of a tuple, from 0.
             on_error: the fate of a record without a timestamp that can be compared with others, as for `map`.
         """
         stamped = self._at(self._append(self._stamping(name, assigner, on_error)))
@@ -316,8 +318,9 @@ class EventTimeOperators(StreamHandle[K, V_co, T]):
         return Timed(self._at(port), self._at(Port(port.vertex, 1)))
 
     def _stamping(self, name: str, assigner: Any, on_error: ErrorPolicy) -> TimestampsNode:
-        if isinstance(assigner, str):
+        if isinstance(assigner, str) or is_position(assigner):
             check_name(name, location())
+            check_places(name, "assigner", assigner)
             logic: Logic = partial(AssignTimestampsByField, field=assigner)
         else:
             logic = partial(AssignTimestamps, callback=checked_function(name, "assigner", assigner, "msg"))

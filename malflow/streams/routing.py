@@ -10,11 +10,13 @@ from malflow.failures import ErrorPolicy, OnError
 from malflow.graph import check_name, names_of
 from malflow.message import DataMessage
 from malflow.nodes import ExchangeNode, KeyNode, Port, SplitNode, UnionNode
+from malflow.operators.columns import Place
 from malflow.operators.contract import Logic
 from malflow.operators.keying import KeyBy, KeyByField
 from malflow.operators.routing import Cloned, Split
 from malflow.partitioners import rendezvous_select
-from malflow.streams.arguments import check_count, checked_function, checked_policy, location
+from malflow.records.rows import is_position
+from malflow.streams.arguments import check_count, check_places, checked_function, checked_policy, location
 from malflow.streams.handle import StreamHandle
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         self, name: str, key_fn: Callable[[DataMessage[K, V_co, T]], KO], *, on_error: ErrorPolicy = ...
     ) -> KeyedStream[KO, V_co, T]: ...
     @overload
-    def key_local(self, name: str, key_fn: str, *, on_error: ErrorPolicy = ...) -> KeyedStream[Any, V_co, T]: ...
+    def key_local(
+        self, name: str, key_fn: str | Place, *, on_error: ErrorPolicy = ...
+    ) -> KeyedStream[Any, V_co, T]: ...
     def key_local(self, name: str, key_fn: Any, *, on_error: ErrorPolicy = "fail") -> Any:
         """Set each record's key to ``key_fn(message)`` without moving it: equal keys may be on several workers.
 
@@ -65,7 +69,7 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
     def key_distribute(
         self,
         name: str,
-        key_fn: str,
+        key_fn: str | Place,
         partitioner: Callable[[Any, Sequence[int]], int] = ...,
         *,
         on_error: ErrorPolicy = ...,
@@ -86,7 +90,8 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         Args:
             name: the operator's name.
             key_fn: returns the key of a message (a view that is valid only during the call); or the faster form, the
-                name of a field of the value: an item of a mapping or an attribute of any other value.
+                name of a field of the value: an item of a mapping or an attribute of any other value. For tuples it is
+                the place of an item, from 0, or a tuple of places for a key that is a tuple.
             partitioner: ``(key, workers) -> worker``; must be deterministic, since its results are cached.
             on_error: the fate of a record without a valid key, as for `map`; a failure of the partitioner always ends
                 the run.
@@ -96,6 +101,8 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         >>> orders = [{"town": "Ulm", "amount": 3}, {"town": "Bonn", "amount": 4}, {"town": "Ulm", "amount": 5}]
         >>> run(orders, lambda stream: stream.key_distribute("town", "town").aggregate("sum", agg.sum("amount")))
         [3, 4, 8]
+        >>> run([("Ulm", 3), ("Ulm", 5)], lambda stream: stream.key_distribute("town", 0).aggregate("sum", agg.sum(1)))
+        [3, 8]
         """
         exchange = ExchangeNode(name, checked_function(name, "partitioner", partitioner, "key, workers"))
         keyed = self._key(name, key_fn, on_error)
@@ -154,8 +161,9 @@ class RoutingOperators(StreamHandle[K, V_co, T]):
         return self._stream(port, keyed=all(stream._is_keyed for stream in (self, *streams)))
 
     def _key(self, name: str, key_fn: Any, on_error: ErrorPolicy) -> Port:
-        if isinstance(key_fn, str):
+        if isinstance(key_fn, str | tuple) or is_position(key_fn):
             check_name(name, location())
+            check_places(name, "key_fn", key_fn)
             logic: Logic = partial(KeyByField, field=key_fn)
         else:
             logic = partial(KeyBy, callback=checked_function(name, "key_fn", key_fn, "msg"))

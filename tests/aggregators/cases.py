@@ -58,6 +58,21 @@ def number_of(value: dict[str, Any]) -> int:
     return int(value["i"])
 
 
+def odd(value: dict[str, Any]) -> int | None:
+    """Return the number if it is odd."""
+    return value["i"] if value["i"] % 2 else None
+
+
+def without_none(model: Callable[[list[Any]], Any], empty: Any = None) -> Callable[[Sequence[Record]], Any]:
+    """Return a model of the numbers that are not None."""
+
+    def result(rs: Sequence[Record]) -> Any:
+        left = [it for _, value in rs if (it := odd(value)) is not None]
+        return model(left) if left else empty
+
+    return result
+
+
 def about(got: Any, expected: Any) -> bool:
     """Whether two results are equal but for rounding."""
     if got is None or expected is None:
@@ -182,6 +197,25 @@ CASES = [
         agg.partial(agg.tuple_(agg.count(), agg.collect("s"), agg.last("s"))),
         lambda rs: [len(rs), column("s", rs), max(reversed([(t, v["s"]) for t, v in rs]), key=itemgetter(0))],
         ordered=True,
+    ),
+    Case("count, skipping", agg.count(odd, skip_none=True), without_none(len, 0)),
+    Case("sum, skipping", agg.sum(odd, skip_none=True), without_none(sum)),
+    Case("mean, skipping", agg.mean(odd, skip_none=True), without_none(lambda left: sum(left) / len(left))),
+    Case("min, skipping", agg.min(odd, skip_none=True), without_none(min)),
+    Case("max, skipping", agg.max(odd, skip_none=True), without_none(max)),
+    Case("distinct, skipping", agg.count_distinct(odd, skip_none=True), without_none(lambda left: len({*left}), 0)),
+    Case("collect, skipping", agg.collect(odd, skip_none=True), without_none(tuple, ()), ordered=True),
+    Case(
+        "first, skipping",
+        agg.first(odd, skip_none=True),
+        lambda rs: min(((t, odd(v)) for t, v in rs if odd(v)), key=itemgetter(0), default=(0, None))[1],
+    ),
+    Case(
+        "variance, skipping",
+        agg.variance(odd, skip_none=True),
+        without_none(lambda left: variance_of(left, 1)),
+        equal=about,
+        rounds="i",
     ),
     Case("partial", agg.partial(agg.mean("i")), lambda rs: [len(rs), sum(column("i", rs))]),
     Case(

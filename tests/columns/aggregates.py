@@ -93,6 +93,8 @@ _ONE: Sequence[Callable[[str], Any]] = (
     agg.last,
 )
 
+_SKIPPING: Sequence[Callable[..., Any]] = (agg.count, agg.sum, agg.min, agg.max, agg.mean, agg.variance, agg.first)
+
 _OTHERS: Sequence[Callable[[str], Any]] = (
     lambda field: agg.partial(agg.mean(field)),
     agg.fsum,
@@ -106,7 +108,9 @@ _OTHERS: Sequence[Callable[[str], Any]] = (
 def aggregators(draw: Any, fields: Sequence[str] = ("x", "y"), *, merging: bool = False) -> list[Any]:
     """Draw one or several aggregators of some fields."""
     field = st.sampled_from(fields)
-    simple = st.builds(lambda make, name: make(name), st.sampled_from(_ONE), field)
+    simple = st.builds(lambda make, name: make(name), st.sampled_from(_ONE), field) | st.builds(
+        lambda make, name: make(name, skip_none=True), st.sampled_from(_SKIPPING), field
+    )
     composed = st.one_of(
         st.builds(lambda low, high: agg.into(Pair, high=high, low=low), simple, simple),
         st.builds(lambda low, high: agg.into(dict, low=low, high=high), simple, simple),

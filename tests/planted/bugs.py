@@ -456,6 +456,22 @@ _AGGREGATORS = [
         (KERNELS,),
     ),
     Bug(
+        "false and zero values are skipped like None",
+        "they are false too",
+        "aggregators/generated.py",
+        'return [f"if {x} is not None:",',
+        'return [f"if {x}:",',
+        ("tests/aggregators/test_skip_none.py::test_the_result_is_that_of_the_other_records",),
+    ),
+    Bug(
+        "a merged state is that of the part that has one",
+        "the other part is empty",
+        "aggregators/slots.py",
+        "            if one is other or self.is_plain:\n",
+        "            if True:\n",
+        ("tests/aggregators/test_skip_none.py::test_a_merged_state_is_not_shared",),
+    ),
+    Bug(
         "the checks let NaN pass",
         "NaN sticks, silently",
         "aggregators/generated.py",

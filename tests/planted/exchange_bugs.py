@@ -76,7 +76,7 @@ EXCHANGE_BUGS = [
         "functions of two readers share a column",
         "names are enough",
         "engine/compiler.py",
-        "    if len(readers) > 1 and not all(isinstance(field, str) for field in fields.values()):\n",
+        "    if len(readers) > 1 and not all(isinstance(field, str | int) for field in fields.values()):\n",
         "    if not readers:\n",
         (f"{_FIELDS}::test_whole_values_are_sent_if_one_reader_needs_them",),
     ),

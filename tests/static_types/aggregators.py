@@ -95,6 +95,6 @@ def functions() -> None:
 
 
 def mistakes() -> None:
-    agg.sum(3)  # type: ignore[call-overload]
+    agg.sum(3.5)  # type: ignore[call-overload]
     agg.tuple_(agg.count)  # type: ignore[call-overload]
     agg.into(Totals, sales=agg.count)  # type: ignore[arg-type]

@@ -308,10 +308,10 @@ class AssignTimestampsByField(AssignTimestamps):
 
     Args:
         context: the operator's context.
-        field: the name of the item or attribute.
+        field: the name of the item or attribute, or the place of an item of a tuple.
     """
 
-    def __init__(self, context: OperatorContext, field: str) -> None:
+    def __init__(self, context: OperatorContext, field: str | int) -> None:
         super().__init__(context)
         self._field = field
 
