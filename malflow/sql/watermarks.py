@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -54,16 +54,12 @@ class Watermark:
             SqlError: if they have no order of their own.
         """
         try:
-            timed = stream.event_time(name, _time_at(self.place), out_of_orderness=self.bound, **self.options)
+            timed = stream.event_time(name, self.place, out_of_orderness=self.bound, **self.options)
         except GraphError as error:
             cure = "write SOURCE_WATERMARK() for the watermark that the rows have already"
             wrong = f"{error.reason.partition(';')[0]}; {cure}"
             raise SqlError([Fault(wrong, self.span, self.text)]) from None
         return Rows(timed, timed.late, stream)
-
-
-def _time_at(place: int) -> Callable[[Any], Any]:
-    return lambda message: message.value[place]
 
 
 Options = dict[str, tuple[str, Span]]

@@ -389,3 +389,29 @@ def test_the_key_of_a_topic_is_an_option(options: str, key: bytes | None) -> Non
     sinks: list[Any] = [it.node.sink.impl for it in graph.vertices if isinstance(it.node, SinkNode)]
     ((_, found, raw, _, _),) = sinks[0].encode([(1, None)], [{"town": "Ulm", "n": 2}], [0])
     assert (found, json.loads(raw)) == (key, {"town": "Ulm", "n": 2})
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [
+        ("STDDEV_POP(DISTINCT x)", 1.0),
+        ("VAR_SAMP(DISTINCT x)", 2.0),
+        ("AVG(DISTINCT x)", 2.0),
+        ("SUM(DISTINCT x)", 4.0),
+        ("COUNT(DISTINCT x)", 2),
+        ("MAX(DISTINCT x)", 3.0),
+        ("FIRST_VALUE(DISTINCT x)", 1.0),
+        ("STDDEV_POP(x)", 0.8660254037844386),
+        ("LAST_VALUE(x)", 3.0),
+        ("COUNT(x) + COUNT(*)", 9),
+    ],
+)
+def test_aggregates_take_each_value_or_each_distinct_one(aggregate: str, expected: Any) -> None:
+    text = f"""
+    CREATE TABLE t (x DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 't.jsonl');
+    CREATE TABLE o (y {"BIGINT" if "COUNT" in aggregate else "DOUBLE"}) WITH ('url' = 'o.jsonl');
+    INSERT INTO o SELECT {aggregate} FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))
+    GROUP BY window_start, window_end;
+    """
+    rows = [(x, f"2026-03-01 00:00:0{at}") for at, x in enumerate([None, 1.0, 1.0, 1.0, 3.0])]
+    assert run_sql(text, {"t": rows}) == {"o": [{"y": pytest.approx(expected)}]}

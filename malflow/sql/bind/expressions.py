@@ -431,6 +431,8 @@ class ExpressionBinder:
                 raise self._fault(f"{node.name} is an aggregator of Python, which has no DISTINCT", node.span)
             operands, taken = made.bind(operands, node.span, self._fault)
             return Aggregated(taken, node.span, name, operands, False, where_, made)
+        if name == "LAST_VALUE" and node.distinct:
+            raise self._fault("LAST_VALUE has no DISTINCT: write LAST_VALUE alone", node.span)
         kind = aggregate_type(name, [it.type for it in operands])
         if kind is None:
             given = ", ".join(it.type.name for it in operands)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache
+from functools import reduce
 from math import isqrt, sqrt
 from operator import itemgetter
 from typing import Any
 
 from malflow import agg
+from malflow.aggregators.collected import CountDistinct
 from malflow.aggregators.contract import Aggregator
+from malflow.aggregators.extremes import Max, Min
+from malflow.aggregators.numbers import added
 from malflow.aggregators.slots import Slot, Slotted
+from malflow.aggregators.sums import COUNTED, either, nothing, summed
 from malflow.sql.bind.scope import Field
 from malflow.sql.functions.numbers import DECIMALS, decimal_of, divide
 from malflow.sql.typed import Aggregated, Column
@@ -44,14 +48,14 @@ def parts_of(calls: Sequence[Aggregated], fields: Sequence[Field]) -> dict[str, 
         if call.made is not None:
             columns = (fields[it.index] for it in call.operands if isinstance(it, Column))
             text = ", ".join(f"{it.origin} {it.type.name}" for it in columns)
-            found[f"{call.function}({text}) by {call.made.definition}"] = _nothing
+            found[f"{call.function}({text}) by {call.made.definition}"] = nothing
             continue
         if not call.operands:
-            found["count(*)"] = _zero
+            found["count(*)"] = int
             continue
         place = _place_of(call)
         text = f"({fields[place].origin}) {fields[place].type.name}"
-        found |= {f"{kind}{text}": _STATES[kind][0] for kind in _kinds(call.function, call.distinct)}
+        found |= {f"{kind}{text}": nothing for kind in _kinds(call.function, call.distinct)}
     return found
 
 
@@ -60,102 +64,55 @@ def _place_of(call: Aggregated) -> int:
     return operand.index if isinstance(operand, Column) else 0
 
 
-def _nothing() -> None:
-    """Return the state of an aggregate without a value."""
-
-
-def _zero() -> int:
-    return 0
-
-
-def _either(join: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """Join two states, of which None has no value."""
-    if one is None or other is None:
-        return other if one is None else one
-    return join(one, other)
-
-
-def _counted(count: int, x: Any, _time: Any) -> int:
-    return count if x is None else count + 1
-
-
-def _added(one: int, other: int) -> int:
-    return one + other
-
-
-def _total(total: Any, x: Any, _time: Any) -> Any:
-    return _either(_plus, total, x)
-
-
-def _plus(one: Any, other: Any) -> Any:
-    return DECIMALS.add(one, other) if isinstance(one, Decimal) else one + other
-
-
-def _merge_totals(one: Any, other: Any) -> Any:
-    return _either(_plus, one, other)
-
-
-def _squared(total: Any, x: Any, _time: Any) -> Any:
-    if x is None:
-        return total
-    return _either(_plus, total, DECIMALS.multiply(x, x) if isinstance(x, Decimal) else x * x)
-
-
-def _least(state: Any, x: Any, _time: Any = None) -> Any:
-    return _either(min, state, x)
-
-
-def _greatest(state: Any, x: Any, _time: Any = None) -> Any:
-    return _either(max, state, x)
-
-
-def _first(state: Any, x: Any, _time: Any = None) -> Any:
-    return x if state is None else state
-
-
-def _last(state: Any, x: Any, _time: Any = None) -> Any:
-    return state if x is None else x
-
-
-def _seen(state: set[Any], x: Any, _time: Any) -> set[Any]:
-    if x is not None:
-        state.add(x)
-    return state
-
-
-_SUM = "({b} if {a} is None else {a} if {b} is None else {a} + {b})"
-_STATES: dict[str, tuple[Any, Any, Any, str, str, str]] = {
-    "count": (_zero, _counted, _added, "(0 if {x} is None else 1)", "if {x} is not None: {to} = {a} + 1", "{a} + {b}"),
-    "sum": (
-        _nothing,
-        _total,
-        _merge_totals,
-        "{x}",
-        "if {x} is not None: {to} = {x} if {a} is None else {a} + {x}",
-        _SUM,
-    ),
-    "squares": (_nothing, _squared, _merge_totals, "", "", ""),
-    "min": (_nothing, _least, _least, "{x}", "if {x} is not None and ({a} is None or {x} < {a}): {to} = {x}", ""),
-    "max": (_nothing, _greatest, _greatest, "{x}", "if {x} is not None and ({a} is None or {x} > {a}): {to} = {x}", ""),
-    "first": (_nothing, _first, _first, "{x}", "if {a} is None: {to} = {x}", ""),
-    "last": (_nothing, _last, _last, "{x}", "if {x} is not None: {to} = {x}", ""),
-    "seen": (set, _seen, set.union, "", "", ""),
-}
-"""The states that aggregates consist of: how each is created, gets a value and is merged, and the same as templates."""
-
 _OF = {"COUNT": ("count",), "SUM": ("sum",), "MIN": ("min",), "MAX": ("max",), "AVG": ("count", "sum")}
 _OF |= {"FIRST_VALUE": ("first",), "LAST_VALUE": ("last",)}
 _DEVIATIONS = ("STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VARIANCE")
 _OF |= dict.fromkeys(_DEVIATIONS, ("count", "sum", "squares"))
+"""The states that each aggregate consists of."""
+
+_ALIKE = frozenset({"MIN", "MAX", "FIRST_VALUE"})
+"""Aggregates that are the same with DISTINCT."""
+
+_OUTCOMES = {"COUNT": "({0} or 0)", **dict.fromkeys(("SUM", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE"), "{0}")}
+"""The results of aggregates with one state, as expressions."""
 
 
-_item = cache(itemgetter)
-"""Returns the function that reads a column: one for each place, so aggregates share their states."""
+def _square(x: Any) -> Any:
+    return DECIMALS.multiply(x, x) if isinstance(x, Decimal) else x * x
+
+
+def _squared(total: Any, x: Any) -> Any:
+    return _square(x) if total is None else added(total, _square(x))
+
+
+def _sums(one: Any, other: Any) -> Any:
+    return either(added, one, other)
+
+
+def _first(state: Any, x: Any) -> Any:
+    return x if state is None else state
+
+
+def _last(_state: Any, x: Any) -> Any:
+    return x
+
+
+_STATES = {
+    "count": COUNTED,
+    "sum": summed(None),
+    "min": Min().slots[0],
+    "max": Max().slots[0],
+    "seen": CountDistinct().slots[0],
+    "squares": Slot(nothing, _squared, _sums, takes="x"),
+    "first": Slot(nothing, _first, _first, takes="x", first="{x}", step="pass", join="{a}"),
+    "last": Slot(nothing, _last, _last, takes="x", first="{x}", step="{to} = {x}", join="{b}"),
+}
+"""The states, by arrival. NULL is skipped, and columns have the values of their types, so these need no check."""
 
 
 def _kinds(function: str, distinct: bool) -> tuple[str, ...]:
     """Return the states that an aggregate consists of."""
-    return ("seen",) if distinct and function not in {"MIN", "MAX"} else _OF[function]
+    return ("seen",) if distinct and function not in _ALIKE else _OF[function]
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,44 +124,47 @@ class _Some(Slotted[Any, Any, Any]):
     type: SqlType
     distinct: bool
 
+    @property
+    def outcome(self) -> str:  # type: ignore[override]  # a constant of other classes
+        """A template of `combine`."""
+        return "" if self._is_distinct else _OUTCOMES.get(self.function, "")
+
+    @property
+    def _is_distinct(self) -> bool:
+        return self.distinct and self.function not in _ALIKE
+
     def make_slots(self) -> tuple[Slot, ...]:
         """Return its states."""
-        return tuple(self._slot(kind) for kind in _kinds(self.function, self.distinct))
-
-    def _slot(self, kind: str) -> Slot:
-        create, add, merge, first, step, join = _STATES[kind]
-        if self.type.kind == "DECIMAL" and kind == "sum":
-            first, step, join = "", "", ""  # the generated loop adds in Python's own context, of 28 digits
-        return Slot(create, add, merge, _item(self.place), first=first, step=step, join=join)
+        slots = (_STATES[it].skipping(self.place) for it in _kinds(self.function, self.distinct))
+        return tuple(replace(it, needs_value=False, needs_number=False, needs_equality=False) for it in slots)
 
     def combine(self, *states: Any) -> Any:
         """Return the result."""
-        if self.distinct and self.function not in {"MIN", "MAX"}:
-            return self._of_distinct(states[0])
+        if states[0] is None:
+            return 0 if self.function == "COUNT" else None
+        if self._is_distinct:
+            states = self._of_distinct(states[0])
         if self.function == "AVG":
             return _mean(states[1], states[0], self.type)
-        if len(states) > 1:
-            return _deviation(self.function, states[0], states[1], states[2], self.type)
-        return states[0]
+        if len(states) == 1:
+            return states[0]
+        return _deviation(self.function, states[0], states[1], states[2], self.type)
 
-    def _of_distinct(self, values: set[Any]) -> Any:
+    def _of_distinct(self, seen: set[Any]) -> tuple[Any, ...]:
+        """Return the states of distinct values, added in their order: that of a set differs between processes."""
         if self.function == "COUNT":
-            return len(values)
-        if not values:
-            return None
-        ordered = sorted(values)
-        total = ordered[0]
-        for it in ordered[1:]:
-            total = _plus(total, it)
-        return total if self.function == "SUM" else _mean(total, len(values), self.type)
+            return (len(seen),)
+        values = sorted(seen)
+        found = {"count": len(values), "sum": reduce(added, values)}
+        if "squares" in _OF[self.function]:
+            found["squares"] = reduce(added, map(_square, values))
+        return tuple(found[it] for it in _OF[self.function])
 
     def __repr__(self) -> str:
         return f"{self.function}({'DISTINCT ' if self.distinct else ''}{self.place} {self.type.name})"
 
 
 def _mean(total: Any, count: int, kind: SqlType) -> Any:
-    if not count:
-        return None
     if kind.kind in INTEGERS:
         return divide(total, count)
     if kind.kind == "DECIMAL":

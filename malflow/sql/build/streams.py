@@ -23,7 +23,7 @@ from malflow.sql.bind.relations import (
     Windowed,
     Within,
 )
-from malflow.sql.bind.scope import WindowSpec
+from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
@@ -223,7 +223,7 @@ class StreamBuilder:
         source = self.rows(relation.input)
         return self._each(source, lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
-    def _keyed(self, rows: Rows, name: str, key_of: Callable[[Any], Any]) -> Rows:
+    def _keyed(self, rows: Rows, name: str, key_of: Any) -> Rows:
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
     def _aggregated(self, relation: Group | Top, aggregator: Any, layout: StateLayout) -> Any:
@@ -235,7 +235,7 @@ class StreamBuilder:
             source = Rows(self._every(relation.input))
         else:
             source = self.rows(relation.input)
-        source = self._keyed(source, relation.name, _key_of(relation.keys))
+        source = self._keyed(source, relation.name, _key_of(relation.input.fields[: relation.keys]))
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator, layout=layout)
@@ -284,8 +284,8 @@ class StreamBuilder:
             left, right = Rows(left.on_time), Rows(right.on_time)
         name, keys = relation.name, relation.keys
         widths = len(relation.left.fields) - keys, len(relation.right.fields) - keys
-        left = self._keyed(left, f"{name}.left", _join_key(keys, "left"))
-        right = self._keyed(right, f"{name}.right", _join_key(keys, "right"))
+        left = self._keyed(left, f"{name}.left", _join_key(relation.left.fields[:keys], "left"))
+        right = self._keyed(right, f"{name}.right", _join_key(relation.right.fields[:keys], "right"))
         how = {"FULL": "outer"}.get(relation.how, relation.how.lower())
         pair, layout = _pair(keys, widths), self._layouts.of_join(relation)
         if relation.spec is None:
@@ -351,19 +351,26 @@ def _overlap(spec: WindowSpec) -> bool:
     return spec.kind in {"HOP", "CUMULATE"} and spec.step < spec.size
 
 
-def _key_of(count: int) -> Callable[[Any], Any]:
-    """Return the function that returns the key of a message, its first columns: NULL is a key too."""
-    if count == 1:
+def _key_of(keys: Sequence[Field]) -> Any:
+    """Return the places of the key, or the function that returns it for a message: NULL is a key too."""
+    if len(keys) == 1 and keys[0].type.nullable:
         return lambda message: (None,) if (key := message.value[0]) is None else key
-    return lambda message: message.value[:count]
+    return tuple(range(len(keys))) if len(keys) > 1 else 0 if keys else _no_key
 
 
-def _join_key(count: int, side: str) -> Callable[[Any], Any]:
-    """Return the function that returns the key of a message; a key with NULL equals none of the other side."""
+def _no_key(_message: Any) -> tuple[()]:
+    return ()
+
+
+def _join_key(keys: Sequence[Field], side: str) -> Any:
+    """Return the places of the key, or the function that returns it: one with NULL equals none of the other side."""
+    count = len(keys)
+    if not any(it.type.nullable for it in keys):
+        return tuple(range(count)) or _no_key
 
     def key(message: Any) -> Any:
         found = message.value[:count]
-        return (*found, side) if None in found else found
+        return (side, *found) if None in found else found
 
     return key
 
