@@ -73,6 +73,7 @@ def text_of(names: list[str]) -> str:
 
 
 @pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.fault("U8")
 def test_a_query_gives_the_same_rows_after_crashes_and_rescales(name: str) -> None:
     assert_exactly_once(sql_dataflow(text_of([name])), {"sql.bids": bids(len(name), 20)}, max_examples=6)
 

@@ -63,6 +63,7 @@ def test_a_name_is_the_path_to_the_operator_and_its_kind() -> None:
         "a reader of the sink",
     ],
 )
+@pytest.mark.fault("U9")
 def test_an_edit_elsewhere_moves_no_name(text: str) -> None:
     assert {*PLAIN} <= {*names_of(text)}
 

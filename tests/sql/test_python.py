@@ -183,6 +183,7 @@ def test_collections_are_lists_and_dicts() -> None:
         ),
     ],
 )
+@pytest.mark.fault("U6")
 def test_a_function_that_fails_is_named_with_its_place(query: str, words: str) -> None:
     with pytest.raises(OperatorError, match=re.escape(words)) as caught:
         rows_of(query)

@@ -103,6 +103,7 @@ def test_a_value_goes_through_its_type(kind: str, value: Any, inner: Any) -> Non
         ("INT NOT NULL", None, "column 'v': NULL in a column of INT NOT NULL"),
     ],
 )
+@pytest.mark.fault("U3")
 def test_a_value_that_does_not_fit_is_named_with_its_column(kind: str, value: Any, words: str) -> None:
     with pytest.raises(OperatorError, match=rf"operator 's\.q\.calc' failed .*table 't', {words}"):
         rows_of("SELECT v FROM t", [{"v": value}], f"v {kind}")
@@ -130,21 +131,25 @@ def test_a_stream_with_datetimes_as_timestamps_is_a_table_with_time(kind: str, z
     assert sorted(sink.values) == [*zip(days, [3, 1, 1], strict=True)]
 
 
+@pytest.mark.fault("U3")
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(OperatorError, match=r"ValueError: column 'city' is missing in \{'id': 1\}"):
         rows_of("SELECT id FROM t", [{"id": 1}])
 
 
+@pytest.mark.fault("U4")
 def test_a_failing_part_is_named_with_its_place() -> None:
     with pytest.raises(OperatorError, match=r"operator 's\.q\.calc' .*division by zero in '10 / id' \(q:1:12\)"):
         rows_of("SELECT 1 + 10 / id FROM t", [(1, "a"), (0, "b")])
 
 
+@pytest.mark.fault("U5")
 def test_parameters_are_values_and_never_text() -> None:
     found = rows_of("SELECT id FROM t WHERE city = :city", [(1, "x' OR 'a' = 'a"), (2, "b")], city="x' OR 'a' = 'a")
     assert found == [{"id": 1}]
 
 
+@pytest.mark.fault("U5")
 def test_a_parameter_without_a_value_is_a_fault() -> None:
     with pytest.raises(SqlError, match=r"no value for the parameter :flor; did you mean 'floor'\?"):
         rows_of("SELECT id FROM t WHERE id > :flor", floor=1)
@@ -171,6 +176,7 @@ def test_a_function_of_python_gets_values_and_is_not_called_with_null() -> None:
     assert calls == [datetime(2026, 3, 1, 12)]
 
 
+@pytest.mark.fault("U6")
 def test_a_function_that_returns_another_type_is_named() -> None:
     def wrong(number: int) -> str:
         return number  # type: ignore[return-value]  # on purpose
@@ -217,6 +223,7 @@ def test_inserts_into_a_table_are_written_by_one_sink(tmp_path: Path) -> None:
         ("1, 'a', x'010203'", r"column 'z': .* is not of type VARBINARY\(2\)"),
     ],
 )
+@pytest.mark.fault("U3")
 def test_an_inserted_row_that_does_not_fit_ends_the_run(value: str, words: str, tmp_path: Path) -> None:
     text = f"""
         CREATE TABLE a (x INT NOT NULL, y VARCHAR(3), z VARBINARY(2)) WITH ('url' = '{tmp_path / "a.jsonl"}');
@@ -270,6 +277,7 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
         ),
     ],
 )
+@pytest.mark.fault("U2")
 def test_the_faults_of_a_text_are_told_together(text: str, faults: list[str]) -> None:
     found = faults_of(text)
     assert len(found) == len(faults), found
@@ -357,6 +365,7 @@ def test_rows_are_joined_with_the_window_that_ends_at_their_time() -> None:
     assert [f"{it['ts']:%S.%f}" for it in found] == ["05.000000", "06.999000"]
 
 
+@pytest.mark.fault("U5")
 def test_a_parameter_that_the_text_lacks_is_refused() -> None:
     with pytest.raises(GraphError, match="query 'q' has no parameter :flor; remove flor="):
         rows_of("SELECT id FROM t", flor=1)
