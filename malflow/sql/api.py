@@ -67,7 +67,9 @@ class SqlRows:
         """Return the rows as a stream of dicts, of tuples, or of instances of a class.
 
         TIMESTAMP columns become datetimes without a zone, TIMESTAMP_LTZ columns datetimes in UTC. The timestamps of the
-        records are numbers, in units of the precision of the time attribute.
+        records are numbers, in units of the precision of the time attribute, also of a stream that came with datetimes:
+        only its records tell their kind, and a query may read other streams beside it. Of those of a TIMESTAMP(3),
+        ``.convert_timestamps("times", lambda at: datetime(1970, 1, 1) + timedelta(milliseconds=at))`` makes datetimes.
 
         Args:
             as_: ``dict``, ``tuple``, or a class that is called with the columns in their order.

@@ -179,7 +179,7 @@ def test_a_value_without_the_place_is_named(value: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("key", [-1, True, (), ("a", 1), (0, -1), 1.5])
-def test_what_is_not_a_place_is_refused(key: Any) -> None:
+def test_other_keys_than_places_are_refused(key: Any) -> None:
     with pytest.raises(GraphError, match="key_fn"):
         run([(1, 2)], lambda stream: stream.key_distribute("key", key))
     if not isinstance(key, tuple):

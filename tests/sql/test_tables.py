@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -424,3 +424,33 @@ def test_aggregates_take_each_value_or_each_distinct_one(aggregate: str, expecte
     """
     rows = [(x, f"2026-03-01 00:00:0{at}") for at, x in enumerate([None, 1.0, 1.0, 1.0, 3.0])]
     assert run_sql(text, {"t": rows}) == {"o": [{"y": pytest.approx(expected)}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [("12345678901.25", "12345678901.25"), ("0.1", "0.1"), ("12345678901234567.25", '"12345678901234567.25"')],
+)
+def test_a_decimal_is_a_number_of_json_unless_it_would_be_rounded(value: str, written: str, tmp_path: Path) -> None:
+    text = f"""
+    CREATE TABLE a (x DECIMAL(38, 2)) WITH ('url' = '{tmp_path / "a.jsonl"}');
+    INSERT INTO a SELECT CAST({value} AS DECIMAL(38, 2));
+    """
+    SingleThreadRuntime(lambda provider: provider.sql("s").run(text)).execute()
+    assert (tmp_path / "a.jsonl").read_text() == f'{{"x": {written}}}\n'
+
+
+def test_timestamps_of_results_become_datetimes_again() -> None:
+    found: list[Any] = []
+    values = [(1, datetime(2026, 3, 1, 0, 0, 1)), (2, datetime(2026, 3, 1, 0, 0, 12))]
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        stream = provider.new_stream().source("values", SingleIteratorSource(values))
+        timed = stream.event_time("times", 1, out_of_orderness="0s")
+        sql.table("t", timed, "id BIGINT, ts TIMESTAMP(3)", time="ts")
+        rows = sql.query("q", "SELECT id FROM t").rows(tuple)
+        again = rows.convert_timestamps("again", lambda at: datetime(1970, 1, 1) + timedelta(milliseconds=at))
+        again.inspect("seen", lambda message, _: found.append(message.timestamp)).sink("out", VecSink())
+
+    SingleThreadRuntime(build).execute()
+    assert found == [at for _, at in values]

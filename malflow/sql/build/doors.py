@@ -277,7 +277,8 @@ class Exit:
     """Makes a dict, a tuple, or an instance of a class of the columns of a row.
 
     Whole numbers are checked to fit their types; instants become datetimes. For JSON they become texts, bytes texts of
-    hexadecimal digits, and a DECIMAL a number if it has up to 15 digits, which a float holds, and a text otherwise.
+    hexadecimal digits. A DECIMAL is a number where a float holds all of its digits, as it does up to 15, and a text
+    otherwise: JSON has no other numbers here, and none is rounded.
 
     Args:
         fields: the columns.
@@ -361,10 +362,17 @@ def _json_value(value: Any, kind: SqlType) -> Any:
         case "TIME":
             return time_text(value, kind.size)
         case "DECIMAL":
-            return float(value) if kind.size <= _FLOAT_DIGITS else format(value, "f")
+            return _number(value, kind)
         case "BINARY" | "VARBINARY":
             return value.hex()
     return _items(value, kind, _json_value)
+
+
+def _number(value: Decimal, kind: SqlType) -> float | str:
+    """Return a DECIMAL as a number that has the same digits, or as a text."""
+    number = float(value)
+    is_same = kind.size <= _FLOAT_DIGITS or Decimal(repr(number)) == value
+    return number if is_same else format(value, "f")
 
 
 def _items(value: Any, kind: SqlType, outer: Callable[[Any, SqlType], Any]) -> Any:
