@@ -11,25 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from malflow.sql.typed import (
-    Called,
-    Column,
-    Comparison,
-    Connected,
-    First,
-    IsNull,
-    IsTruth,
-    Keeping,
-    Kept,
-    Lenient,
-    Not,
-    OneOf,
-    Picked,
-    Strict,
-    Typed,
-    Value,
-    all_within,
-)
+from malflow.sql import typed
 
 __all__ = ["PythonWriter"]
 
@@ -62,86 +44,86 @@ class PythonWriter:
         self.constants: dict[str, object] = {}
         self.used: set[int] = set()
 
-    def value(self, node: Typed) -> str:
+    def value(self, node: typed.Typed) -> str:
         """Return the source of a value; None for NULL."""
         match node:
-            case Column():
+            case typed.Column():
                 return self._column(node)
-            case Value():
+            case typed.Value():
                 return self._constant(node.value)
-            case Strict() | Comparison():
+            case typed.Strict() | typed.Comparison():
                 return self._guarded(*self._strict(node))
-            case Lenient():
+            case typed.Lenient():
                 return self._filled(node.template, [self.value(it) for it in node.operands])
-            case Called():
+            case typed.Called():
                 return f"{self._constant(node.function)}({', '.join(map(self.value, node.operands))})"
-            case Picked():
+            case typed.Picked():
                 return self._chosen(node, self.value)
-            case First():
+            case typed.First():
                 return self._first(node)
-            case Kept():
+            case typed.Kept():
                 return self._names[node.key]
-            case Keeping():
+            case typed.Keeping():
                 keep, body = self._kept(node, self.value)
                 return f"({body} if {keep} else None)"
         return self._truth(node)
 
-    def when(self, node: Typed, wanted: bool = True) -> str:
+    def when(self, node: typed.Typed, wanted: bool = True) -> str:
         """Return source that is truthy exactly if a condition IS TRUE, or IS FALSE."""
         match node:
-            case Value():
+            case typed.Value():
                 return str(node.value is wanted)
-            case Not():
+            case typed.Not():
                 return self.when(node.operand, not wanted)
-            case Connected():
+            case typed.Connected():
                 word = " and " if (node.op == "AND") is wanted else " or "
                 return f"({word.join(self.when(it, wanted) for it in node.operands)})"
-            case Comparison():
+            case typed.Comparison():
                 guards, text = self._comparison(node, wanted)
                 return f"({' and '.join([*guards, text])})"
-            case OneOf():
+            case typed.OneOf():
                 return self._one_of(node, wanted)
-            case IsNull():
+            case typed.IsNull():
                 return self._is_null(node, node.negated is not wanted)
-            case IsTruth():
+            case typed.IsTruth():
                 inner = self.when(node.operand, node.value)
                 return inner if node.negated is not wanted else f"(not {inner})"
-            case Picked():
+            case typed.Picked():
                 return self._chosen(node, lambda it: self.when(it, wanted))
-            case Keeping():
+            case typed.Keeping():
                 return f"({' and '.join(self._kept(node, lambda it: self.when(it, wanted)))})"
         return f"({self.value(node)} is {wanted})"
 
-    def _is_null(self, node: IsNull, wanted: bool) -> str:
+    def _is_null(self, node: typed.IsNull, wanted: bool) -> str:
         if not node.operand.type.nullable:
             return str(not wanted)
         return f"({self.value(node.operand)} is {'' if wanted else 'not '}None)"
 
-    def _truth(self, node: Typed) -> str:
+    def _truth(self, node: typed.Typed) -> str:
         """Return the source of TRUE, FALSE or NULL: by two tests if it is short, else from the values of its parts."""
         if not node.type.nullable:
             return f"(True if {self.when(node)} else False)"
-        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:
+        if sum(1 for _ in islice(typed.all_within(node), _SHORT + 1)) <= _SHORT:
             return f"(True if {self.when(node)} else False if {self.when(node, False)} else None)"
         match node:
-            case Connected():
+            case typed.Connected():
                 decides = node.op == "OR"
                 names = [self._temporary() for _ in node.operands]
                 tests = [f"({name} := {self.value(it)})" for name, it in zip(names, node.operands, strict=True)]
                 decided = " or ".join(f"{it} is {decides}" for it in tests)
                 unknown = " or ".join(f"{it} is None" for it in names)
                 return f"({decides} if {decided} else None if {unknown} else {not decides})"
-            case Not():
+            case typed.Not():
                 name = self._temporary()
                 return f"(None if ({name} := {self.value(node.operand)}) is None else not {name})"
-            case OneOf():
+            case typed.OneOf():
                 guards, text = self._operand(node.operand)
                 found = f"{text} in {self._listed(node)}"
                 found = f"(True if {found} else None)" if node.has_null else f"({found})"
                 return self._guarded(guards, f"(None if {found} is None else {node.negated} is not {found})")
         raise TypeError(f"{type(node).__name__} has no truth of its own")
 
-    def _kept(self, node: Keeping, write: Callable[[Typed], str]) -> tuple[str, str]:
+    def _kept(self, node: typed.Keeping, write: Callable[[typed.Typed], str]) -> tuple[str, str]:
         """Return the source of a test that keeps a value and is always true, and of the body."""
         operand, before = self.value(node.operand), self._names.get(node.key, "")
         name = self._names[node.key] = self._temporary()
@@ -149,7 +131,7 @@ class PythonWriter:
         self._names[node.key] = before
         return f"(({name} := {operand}) or True)", body
 
-    def _column(self, node: Column) -> str:
+    def _column(self, node: typed.Column) -> str:
         self.used.add(node.index)
         return self._columns[node.index] if self._columns else f"c{node.index}"
 
@@ -175,22 +157,22 @@ class PythonWriter:
     def _guarded(guards: Sequence[str], text: str) -> str:
         return f"({text} if {' and '.join(guards)} else None)" if guards else text
 
-    def _operand(self, node: Typed) -> tuple[list[str], str]:
+    def _operand(self, node: typed.Typed) -> tuple[list[str], str]:
         """Return an operand of a strict calculation: the tests that it is not NULL, and its source."""
         if not node.type.nullable:
             return [], self.value(node)
-        if isinstance(node, Column | Kept):
+        if isinstance(node, typed.Column | typed.Kept):
             text = self.value(node)
             return [f"{text} is not None"], text
-        if isinstance(node, Strict) and not node.may_be_null:
+        if isinstance(node, typed.Strict) and not node.may_be_null:
             return self._strict(node)
         name = self._temporary()
         return [f"({name} := {self.value(node)}) is not None"], name
 
-    def _strict(self, node: Typed) -> tuple[list[str], str]:
-        if isinstance(node, Comparison):
+    def _strict(self, node: typed.Typed) -> tuple[list[str], str]:
+        if isinstance(node, typed.Comparison):
             return self._comparison(node, True)
-        if not isinstance(node, Strict):
+        if not isinstance(node, typed.Strict):
             raise TypeError(f"{type(node).__name__} is not a strict calculation")
         guards: list[str] = []
         texts: list[str] = []
@@ -200,7 +182,7 @@ class PythonWriter:
             texts.append(text)
         return guards, self._filled(node.template, texts)
 
-    def _comparison(self, node: Comparison, wanted: bool) -> tuple[list[str], str]:
+    def _comparison(self, node: typed.Comparison, wanted: bool) -> tuple[list[str], str]:
         guards, left = self._operand(node.left)
         more, right = self._operand(node.right)
         guards += [test for test in more if test not in guards]
@@ -210,7 +192,7 @@ class PythonWriter:
             return guards, f"(not {left} {node.op} {right})"
         return guards, f"({left} {_OPPOSITE[node.op]} {right})"
 
-    def _one_of(self, node: OneOf, wanted: bool) -> str:
+    def _one_of(self, node: typed.OneOf, wanted: bool) -> str:
         found = wanted is not node.negated
         word = "in" if found else "not in"
         if not found and node.has_null:
@@ -220,10 +202,10 @@ class PythonWriter:
         guards, text = self._operand(node.operand)
         return f"({' and '.join([*guards, f'{text} {word} {self._listed(node)}'])})"
 
-    def _listed(self, node: OneOf) -> str:
+    def _listed(self, node: typed.OneOf) -> str:
         return f"({''.join(f'{self.value(it)}, ' for it in node.values).rstrip()})"
 
-    def _chosen(self, node: Picked, write: Callable[[Typed], str]) -> str:
+    def _chosen(self, node: typed.Picked, write: Callable[[typed.Typed], str]) -> str:
         """Return the source of the first value with a true test: one chain, as Python limits brackets in brackets."""
         text = ""
         for test, value in node.ways:
@@ -231,7 +213,7 @@ class PythonWriter:
             text += f"{write(value)} if {condition} else "
         return f"({text}{write(node.other)})"
 
-    def _first(self, node: First) -> str:
+    def _first(self, node: typed.First) -> str:
         text = ""
         for it in node.operands[:-1]:
             name = self._temporary()

@@ -17,7 +17,7 @@ _ORACLE = "tests/oracles/test_sql.py::test_an_answer_is_that_of_flink_or_differs
 _TIME = "tests/oracles/test_sql_time.py::test_an_answer_is_that_of_flink"
 _OF_TIME = "tests/sql/test_time.py"
 _DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
-_SHORT = "        if sum(1 for _ in islice(all_within(node), _SHORT + 1)) <= _SHORT:\n"
+_SHORT = "        if sum(1 for _ in islice(typed.all_within(node), _SHORT + 1)) <= _SHORT:\n"
 
 SQL_BUGS = [
     Bug(
@@ -25,7 +25,7 @@ SQL_BUGS = [
         "None is false, so None and False would be false anyway",
         _PYTHON,
         _SHORT,
-        "        if isinstance(node, Connected):\n"
+        "        if isinstance(node, typed.Connected):\n"
         "            return f\"({f' {node.op.lower()} '.join(map(self.value, node.operands))})\"\n"
         f"{_SHORT}",
         (_ORACLE, _DUCKDB),
