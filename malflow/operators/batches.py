@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from malflow.errors import MalflowError, failures, settled_failures
+from malflow.errors import MalflowError, failures
 from malflow.operators.columns import read_each
 from malflow.operators.contract import Operator, OperatorContext
-from malflow.operators.failures.guard import Guard, is_fatal
-from malflow.operators.failures.halves import Answered, DependsOnNeighbours, by_halves, first_failure
+from malflow.operators.failures.guard import Guard
+from malflow.operators.failures.halves import Answered
 from malflow.operators.failures.surviving import record_of, rows_parked, settled, without
+from malflow.operators.many import CallsTogether
 from malflow.records.batch import Batch, concat
 from malflow.records.columnar import is_columnar
 from malflow.records.rows import Rows
@@ -44,7 +46,7 @@ class _TakesBatches(Operator):
             yield self.process(concat(edges[0]))
 
 
-class _CallsBatches(_TakesBatches):
+class _CallsBatches(_TakesBatches, CallsTogether):
     """The base of operators with a function of a batch.
 
     Args:
@@ -100,7 +102,8 @@ class _CallsBatches(_TakesBatches):
         try:
             answer = self._answer(given)
         except failures() as error:
-            raise self._first_failure(batch, given, error) from error
+            note = partial(_note, batch, given.schema.names)
+            raise self.first_failure(batch, self._part_of(given), error, note) from error
         return (self._checked(batch, given, answer),)
 
     def turn_to_columns(self, types: bytes | None) -> None:
@@ -189,26 +192,10 @@ class _CallsBatches(_TakesBatches):
             self._laws.check(given, kept, chance)
             check_unchanged(kept, columns, "an earlier answer")
         except LawBroken as broken:
-            raise self._fault(batch, broken) from broken
+            raise self.fault(batch, broken) from broken
         return self.applied(batch, given, answer)
 
-    def _first_failure(self, batch: Batch, given: pa.RecordBatch, error: BaseException) -> Exception:
-        """Return the error for the first row at which the function fails."""
-        if is_fatal(error) or not isinstance(error, settled_failures()):
-            return self._fault(batch, error)
-        try:
-            at, found = first_failure(self._part_of(given), len(batch), error)
-        except DependsOnNeighbours as broken:
-            return self.error(f"{broken}", record_of(batch, broken.start))
-        except failures() as worse:
-            return self._fault(batch, worse)
-        _note_missing_column(found, given.schema.names)
-        note = f"it is row {at} of a batch of {len(batch):,}"
-        if len(batch) > 1 and note not in getattr(found, "__notes__", ()):  # a function may raise one object again
-            found.add_note(note)
-        return self.fail_at(found, batch, at, self.callback)
-
-    def _fault(self, batch: Batch, error: BaseException) -> Exception:
+    def fault(self, batch: Batch, error: BaseException) -> Exception:
         """Return the error for a failure that no row is to blame for, or one that names its row itself."""
         row = getattr(error, "row", None)
         reason = f"{error}" if isinstance(error, MalflowError) else error
@@ -228,7 +215,7 @@ class _CallsBatches(_TakesBatches):
         if parked:
             places = sorted({*places}.difference(parked))
             given = rows_at(given, places)
-        answers, failed = self._answers(batch, given, places, guard)
+        answers, failed = self.answers_of(batch, self._part_of(given), places, guard)
         if not failed and not parked:
             return self._checked(batch, given, self.joined([it.answer for it in answers], None))
         rows = {places[at]: at for at in failed}
@@ -244,36 +231,17 @@ class _CallsBatches(_TakesBatches):
         answer = self.joined([it.answer for it in answers], mask)
         return self._checked(without(left, batch), rows_at(given, staying), answer)
 
-    def _answers(
-        self, batch: Batch, given: pa.RecordBatch, places: Sequence[int], guard: Guard
-    ) -> tuple[list[Answered], dict[int, BaseException]]:
-        """Return the answers for all rows but those at which the function fails, and its exceptions at these.
-
-        Raises:
-            OperatorError: if a failure is none of a row.
-        """
-        count, part = len(places), self._part_of(given)
-        if not count:
-            return [], {}
-        try:
-            return [Answered(0, count, part(0, count))], {}
-        except settled_failures() as error:
-            if is_fatal(error):
-                raise self._fault(batch, error) from error
-            found = error
-        guard.begin_record()
-        try:
-            return by_halves(part, count, found, guard.repeats)
-        except DependsOnNeighbours as broken:
-            raise self.error(f"{broken}", record_of(batch, places[broken.start])) from found
-        except settled_failures() as error:
-            raise self._fault(batch, error) from error
-        finally:
-            guard.begin_record()
-
 
 _QUOTED = re.compile('"([^"]*)"')
 """The name of a column in an error of Arrow or polars."""
+
+
+def _note(batch: Batch, names: Sequence[str], error: BaseException, at: int) -> None:
+    """Add notes to an error of one row: the columns, if it lacks one, and the place of the row."""
+    _note_missing_column(error, names)
+    note = f"it is row {at} of a batch of {len(batch):,}"
+    if len(batch) > 1 and note not in getattr(error, "__notes__", ()):  # a function may raise one object again
+        error.add_note(note)
 
 
 def _note_missing_column(error: BaseException, names: Sequence[str]) -> None:

@@ -141,8 +141,8 @@ def test_a_function_in_the_place_of_the_name_is_explained() -> None:
     ],
 )
 def test_a_callback_is_a_function(method: str, role: str) -> None:
-    with refused(f"operator 'op' {role} must be a plain function; got 7"):
-        build(lambda provider: getattr(source(provider), method)("op", 7))
+    with refused(f"operator 'op' {role} must be a plain function; got 7.5"):
+        build(lambda provider: getattr(source(provider), method)("op", 7.5))
 
 
 def test_a_default_is_a_function() -> None:

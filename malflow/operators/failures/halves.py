@@ -13,7 +13,7 @@ from malflow.errors import failures, settled_failures
 from malflow.operators.failures.guard import is_fatal
 from malflow.words import error_line
 
-__all__ = ["Answered", "DependsOnNeighbours", "by_halves", "first_failure"]
+__all__ = ["Answered", "Call", "DependsOnNeighbours", "by_halves", "first_failure"]
 
 Call = Callable[[int, int], Any]
 """Calls the function with the rows from one position up to another, and returns its answer."""
