@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from malflow.config.entries import Path, dotted, toml_escaped
 from malflow.config.reading import NONE
-from malflow.config.secrets import HIDDEN, Secret, is_secret, shown
+from malflow.config.secrets import HIDDEN, shown
 from malflow.config.sections import (
     WHOLE,
     Entries,
@@ -37,6 +37,7 @@ from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.runtime.spark.runtime import SparkRuntime
 from malflow.snapshot.backend import FsspecBackend
 from malflow.store.redaction import redacted, secrets_in
+from malflow.store.references import Secret, is_secret
 from malflow.words import iso
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, Final
 from malflow.config.entries import Entry, Faults, Layer, LayerName, Path, dotted
 from malflow.config.files import ConfigFile, found_file
 from malflow.config.reading import PROFILE, LayerReader, of_environment, of_overrides
-from malflow.config.secrets import Secret, expanded, is_written_secret, read_secret, referenced, references
+from malflow.config.secrets import read_secret
 from malflow.config.sections import WHOLE, TableShape, shape_at
 from malflow.config.settings import Settings, settings_of
 from malflow.connectors.address import Address
@@ -24,6 +24,7 @@ from malflow.runtime.spark.settings import SparkOptions
 from malflow.snapshot.backend import FsspecBackend
 from malflow.snapshot.persistence import NoPersistence
 from malflow.store.redaction import redacted
+from malflow.store.references import Secret, expanded, is_written_secret, referenced, references
 from malflow.words import did_you_mean, listed
 
 __all__ = [

@@ -21,9 +21,9 @@ from malflow.sql.build.python_functions import Function
 from malflow.sql.build.python_types import columns_of_class, type_of_hint
 from malflow.sql.build.streams import Leaving
 from malflow.sql.catalog import Catalog
+from malflow.sql.declared import Connect
 from malflow.sql.functions.times import instant
 from malflow.sql.syntax.expressions import quoted_name
-from malflow.sql.tables import Connect
 from malflow.sql.text import NOWHERE, Source
 from malflow.sql.typed import Value
 from malflow.sql.types import DATE, DAYS, SqlType, timestamp

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
@@ -12,22 +14,25 @@ from malflow.errors import GraphError
 from malflow.sql.bind.expressions import RESERVED
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
-from malflow.sql.bind.relations import Relation, Scan, scans, within
+from malflow.sql.bind.relations import Relation, Scan, Within, scans, within
 from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected, path_name
 from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Function, imported
 from malflow.sql.build.streams import Leaving, Rows, StreamBuilder
+from malflow.sql.declared import Connect, Outside, Prompt, created, declared_options
 from malflow.sql.explain import Root, aligned, explained
 from malflow.sql.functions.aggregates import AGGREGATES
 from malflow.sql.functions.scalar import SCALAR
 from malflow.sql.inserts import inserted
-from malflow.sql.parser.statements import parse, read_statements
+from malflow.sql.like import liked
+from malflow.sql.parser.statements import parse, read_script
+from malflow.sql.settings import Settings
 from malflow.sql.syntax import queries as tree
 from malflow.sql.syntax.expressions import Name, quoted_name
-from malflow.sql.tables import Connect, Prompt, Table, created, late_of, of_stream
-from malflow.sql.text import Fault, Source, Span, SqlError, tokens
+from malflow.sql.tables import Table, late_of, of_stream
+from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError, tokens
 from malflow.sql.typed import Value
 
 __all__ = ["Catalog"]
@@ -52,9 +57,8 @@ class Catalog:
         connect: Connect | None = None,
         prompt: Prompt | None = None,
     ) -> None:
-        self._prompt = prompt
-        self._connect = connect or _by_url
-        self._provider = provider
+        self._settings = Settings()
+        self._outside = Outside(provider, connect or _by_url, self._settings, prompt)
         self._at_end = at_end
         self._names = Names((name,))
         self._tables: dict[str, Table] = {}
@@ -64,11 +68,14 @@ class Catalog:
         self._queries: set[str] = set()
         self._sinks: dict[str, str] = {}  # of INSERTs in the text, also of later ones: a query that is added moves none
         self._texts: dict[str, str] = {}
+        self._created: dict[str, tuple[tree.CreateTable, Source]] = {}
+        self._readings: dict[str, tuple[Table, Mapping[str, str]]] = {}
+        self._failed: set[str] = set()  # tables and the like with a fault in the text that runs
         self._used: set[str] = set()
         self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
         self._now: set[str] = set()
         self._layouts = LayoutMaker(self._names.is_numbered)
-        self._builder = StreamBuilder(provider, self._tables.__getitem__, self._layouts)
+        self._builder = StreamBuilder(provider, self._table, self._layouts)
 
     def names(self, name: str) -> Names:
         """Return the names below that of a table or query."""
@@ -110,14 +117,14 @@ class Catalog:
         Raises:
             SqlError: with all faults that were found.
         """
-        statements, faults = read_statements(text)
+        statements, faults, self._failed = read_script(text)
         self._imports = python
         try:
             self.do(statements, text, tell)
         except SqlError as error:
             faults += error.faults
         if faults:
-            raise SqlError(faults)
+            raise SqlError([it for it in faults if not it.follows] or faults)
         for it in [*self._tables.values()]:
             it.build()
         return [name for name, it in self._tables.items() if it.is_written and it.is_inserted]
@@ -150,7 +157,12 @@ class Catalog:
                 else:
                     self._run(statement, text, tell)
 
-        collected(run, statements)
+        try:
+            collected(run, statements)
+        except SqlError as error:
+            raise SqlError([it for it in error.faults if not it.follows] or error.faults) from None
+        finally:
+            self._failed = set()
 
     def query(self, name: str, text: Source, parameters: Mapping[str, Value]) -> tuple[Relation, Leaving]:
         """Return a query, and what builds the stream of its rows.
@@ -169,7 +181,7 @@ class Catalog:
         if unused:
             raise GraphError(f"query {name!r} has no parameter :{unused[0]}; remove {unused[0]}=...")
         self._queries.add(name)
-        return relation, self._builder.leaving(relation, text, "rows", names)
+        return relation, self._builder.leaving(self._within(relation, text), "rows", names)
 
     def relation(self, query: tree.Query, text: Source) -> Relation:
         """Return a query that is read already as a relation.
@@ -181,26 +193,30 @@ class Catalog:
 
     def rows(self, relation: Relation, text: Source) -> Rows:
         """Return the streams of a relation."""
-        return self._builder.rows_of(relation, text)
+        return self._builder.rows(self._within(relation, text))
+
+    def _within(self, relation: Relation, text: Source) -> Within:
+        """Return a relation with its text, and the policy that SET has set."""
+        return Within(relation.fields, relation.name, relation, self._settings.on_error, text)
 
     def ends(self, relation: Relation) -> bool:
         """Whether the rows of a relation end."""
-        return all(it.table not in self._tables or self._tables[it.table].ends for it in scans(relation))
+        return all(self._table(it.table).ends for it in scans(relation))
 
     def _at_path(self, path: str) -> Relation:
         """Return the rows of a path or URL in quotes; the prompt knows its columns."""
         names = self.names(path_name(path))
-        if path not in self._tables and self._prompt is not None:
-            text = Source(self._prompt.created(path), path_name(path))
+        if path not in self._tables and self._outside.prompt is not None:
+            text = Source(self._outside.prompt.created(path), path_name(path))
             (statement,) = parse(text)
             if not isinstance(statement, tree.CreateTable):
                 raise TypeError("a path is a table")
-            self._tables[path] = created(statement, text, self._provider, names, self._connect, self._prompt)
+            self._tables[path] = created(statement, text, names, self._outside)
         return Scan(self._tables[path].fields, str(names), path)
 
     def explained(self, roots: Iterable[Root], text: Source) -> str:
         """Return the trees of relations as EXPLAIN prints them."""
-        return explained([*roots], text, self._tables.__getitem__)
+        return explained([*roots], text, self._table)
 
     def _binder(
         self, text: Source, names: Names, parameters: Mapping[str, Value] | None = None, *, reads: bool = True
@@ -213,38 +229,87 @@ class Catalog:
             parameters: the values of parameters.
             reads: whether tables count as read; EXPLAIN reads none.
         """
-        table = self._reading if reads else self._relation
+        find = self._reading if reads else self._relation
         known = [*self._tables, *self._views]
-        environment = Environment(text, table, lambda: known, parameters or {}, self._functions)
-        if self._prompt is not None:
+        environment = Environment(
+            text,
+            lambda name: find(name, text),
+            lambda: known,
+            parameters or {},
+            {**{it.upper(): _Failed(text) for it in self._failed}, **self._functions},
+            on_error=self._settings.on_error,
+            optioned=partial(self._optioned, text),
+        )
+        if self._outside.prompt is not None:
             environment = replace(environment, path=self._at_path, ends=self.ends)
         return QueryBinder(environment, names)
 
-    def _reading(self, name: str) -> Relation | None:
+    def _table(self, key: str) -> Table:
+        """Return a table by its name, or a reading of one with options by the name of its source."""
+        return self._tables[key] if key in self._tables else self._readings[key][0]
+
+    def _optioned(self, text: Source, name: Name, hint: tree.Hint, names: Names) -> Relation:
+        """Return the relation of a table that is read with options of its own, by a source of its own."""
+        self._check_failed(name.text, text)
+        if name.text not in self._created or not self._tables[name.text].is_written:
+            raise _fault("OPTIONS belong to a table with a URL", hint.span, text)
+        if any(not key for key, _ in hint.arguments):
+            raise _fault("OPTIONS has keys with values, as in OPTIONS('start' = 'latest')", hint.span, text)
+        options = declared_options([(*it, hint.span) for it in hint.arguments], name.text, text)
+        if "late" in options:
+            raise _fault("the late rows of a table are named in CREATE TABLE", hint.span, text)
+        values = {it: options[it].value for it in options}
+        key = str(names)
+        table, known = self._readings.get(key) or (None, values)
+        if known != values:
+            raise _fault(f"{name.text!r} is read with other options above; give it an alias", hint.span, text)
+        if table is None:
+            table = created(*self._created[name.text], names, self._outside, options)
+            self._readings[key] = table, values
+        return Scan(table.fields, key, key)
+
+    def _reading(self, name: str, text: Source) -> Relation | None:
         self._used.add(name)
         self._now.add(name)
         if name in self._tables:
             self._tables[name].is_named = True
-        return self._relation(name)
+        return self._relation(name, text)
 
-    def _relation(self, name: str) -> Relation | None:
+    def _relation(self, name: str, text: Source) -> Relation | None:
         table = self._tables.get(name)
+        if table is None or not table.is_written:
+            self._check_failed(name, text)
         return self._views.get(name) if table is None else Scan(table.fields, str(self.names(name)), name)
 
     def _run(self, statement: tree.Statement, text: Source, tell: Callable[[str], object]) -> None:
         match statement:
             case tree.CreateTable() | tree.CreateView() | tree.CreateFunction():
-                self._create(statement, text)
+                with self._failing(statement.name.text):
+                    self._create(statement, text)
             case tree.Insert():
-                self._insert(statement, text)
+                with self._failing(statement.table.text):
+                    self._insert(statement, text)
             case tree.StatementSet():
-                collected(lambda it: self._insert(it, text), statement.inserts)
+                collected(lambda it: self._run(it, text, tell), statement.inserts)
             case tree.Explain():
                 tell(self._explain(statement.statement, text))
             case tree.Command():
                 self._command(statement, text, tell)
             case _:
                 raise _fault("nothing reads the rows of this query; write INSERT INTO", statement.span, text)
+
+    @contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        """Remember a table, view or function of a statement with faults: statements that name it can't be judged."""
+        try:
+            yield
+        except SqlError:
+            self._failed.add(name)
+            raise
+
+    def _check_failed(self, name: str, text: Source) -> None:
+        if name in self._failed:
+            raise SqlError([Fault(f"{name!r} has faults of its own", NOWHERE, text, follows=True)])
 
     def _create(self, statement: tree.CreateTable | tree.CreateView | tree.CreateFunction, text: Source) -> None:
         name, names = statement.name.text, self.names(statement.name.text)
@@ -259,7 +324,7 @@ class Catalog:
             self._now = self._reads[name] = set()
             binder = self._binder(text, names)
             view = binder.renamed(binder.bind(statement.query), statement.columns, statement.span)
-            self._views[name] = within(view, text)
+            self._views[name] = within(view, self._settings.on_error, text)
         if not isinstance(statement, tree.CreateFunction) and name not in self._texts:
             self._texts[name] = text.text[slice(*statement.span)]
 
@@ -276,7 +341,14 @@ class Catalog:
 
     def _create_table(self, statement: tree.CreateTable, text: Source, names: Names) -> None:
         name = statement.name.text
-        table = created(statement, text, self._provider, names, self._connect, self._prompt)
+        if base := statement.like:
+            self._check_failed(base.text, text)
+            if base.text not in self._created:
+                known = meant(base.text, self._created, else_="CREATE TABLE makes one")
+                raise _fault(f"no table {base.text!r}{known}", base.span, text)
+            statement, text = liked(statement, text, *self._created[base.text])
+        table = created(statement, text, names, self._outside)
+        self._created[name] = statement, text
         if table.mark and table.mark.late:
             late, span = table.mark.late
             if late in {*self._tables, *self._views, name}:
@@ -292,11 +364,13 @@ class Catalog:
         table.ends = table.ends and (table.is_written or self.ends(rows))
         place = f"{text.name}:{text.position(statement.span.start)[0]}"
 
-        def built(relation: Relation) -> Rows | Leaving:
+        given = self._within(rows, text)
+
+        def built() -> Rows | Leaving:
             with written_at(place):
                 if table.is_written:
-                    return self._builder.leaving(relation, text, "value", table.names)
-                return self._builder.rows_of(relation, text)
+                    return self._builder.leaving(given, "value", table.names)
+                return self._builder.rows(given)
 
         wrong = table.insert(rows, built)
         if not table.is_written:
@@ -307,7 +381,8 @@ class Catalog:
             raise _fault(f"{name!r} {wrong}", statement.table.span, text)
         self._used.add(name)
         if is_first and table.is_written:
-            self._at_end(lambda: table.write(self._sinks[name], place))
+            on_error = self._settings.on_error
+            self._at_end(lambda: table.write(self._sinks[name], place, on_error))
 
     def _leads_to(self, name: str, read: set[str]) -> bool:
         """Whether tables and views read a table, by themselves or through others."""
@@ -323,12 +398,17 @@ class Catalog:
         """Return the table of an INSERT, and its rows with the columns of the table."""
         name = statement.table.text
         table = self._tables.get(name)
+        names = above.below(name)
         if table is None:
+            if name in self._failed:
+                self._binder(text, names, reads=reads).whole(statement.query)
+            self._check_failed(name, text)
             hint = meant(name, self._tables, else_="CREATE TABLE makes one")
             raise _fault(f"no table {name!r}{hint}", statement.table.span, text)
-        names = above.below(name)
+        if table.refusal:
+            raise _fault(f"{name!r} {table.refusal}", statement.table.span, text)
         relation = self._binder(text, names, reads=reads).whole(statement.query)
-        return table, inserted(relation, statement, table.fields, text, names)
+        return table, inserted(relation, statement, table.stored, text, names)
 
     # Statements that ask
 
@@ -370,7 +450,11 @@ class Catalog:
             case "DROP", [what]:
                 self._drop(what, statement, text)
             case _:
-                raise _fault(f"{statement.words} is not supported", statement.span, text)
+                self._set(*(statement.setting or ("", "")), statement.span, text)
+
+    def _set(self, key: str, value: str, span: Span, text: Source) -> None:
+        if wrong := self._settings.set(key, value):
+            raise _fault(wrong, span, text)
 
     def _own_functions(self) -> list[str]:
         """Return the names of functions of Python, as they were given."""
@@ -380,6 +464,7 @@ class Catalog:
         """Return the name of a table, view or function that a statement names."""
         kinds = {"TABLE": [*self._tables], "VIEW": [*self._views], "FUNCTION": self._own_functions()}
         given = statement.name or Name("")
+        self._check_failed(given.text, text)
         if given.text in kinds[what]:
             return given.text
         if what == "FUNCTION" and given.text.upper() in self._functions:
@@ -391,9 +476,9 @@ class Catalog:
     def _described(self, statement: tree.Command, text: Source) -> str:
         """Return the columns of a table or view, with the rule of its watermark."""
         name = statement.name.text if statement.name else ""
-        relation = self._relation(name)
+        relation = self._relation(name, text)
         if relation is None:
-            relation = self._relation(self._known("TABLE", statement, text))
+            relation = self._relation(self._known("TABLE", statement, text), text)
         time = self._tables[name].time if name in self._tables else ""
         fields = relation.fields if relation else ()
         return aligned([(it.name, str(it.type), it.is_time * f"time {time}".rstrip()) for it in fields])
@@ -413,8 +498,21 @@ class Catalog:
         if what == "FUNCTION":
             del self._functions[name.upper()]
             return
-        for known in (self._tables, self._views, self._texts):
+        for known in (self._tables, self._views, self._texts, self._created):
             known.pop(name, None)
+
+
+class _Failed:
+    """A function that may have faults of its own."""
+
+    gives_rows = False
+
+    def __init__(self, text: Source) -> None:
+        self._text = text
+
+    def bind(self, *_: Any) -> NoReturn:
+        """Refuse a call: it can't be judged."""
+        raise SqlError([Fault("a function has faults of its own", NOWHERE, self._text, follows=True)])
 
 
 def _targets(statements: Sequence[tree.Statement]) -> list[str]:

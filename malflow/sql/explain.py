@@ -73,19 +73,21 @@ class _Tree:
     def __init__(self, table: Callable[[str], Table]) -> None:
         self._table = table
 
-    def rows(self, relation: Relation, text: Source, depth: int) -> Iterator[Row]:
+    def rows(self, relation: Relation, text: Source, depth: int, on_error: str = "fail") -> Iterator[Row]:
         """Yield the line of a relation and the lines of its inputs."""
         if isinstance(relation, Within):
-            yield from self.rows(relation.input, relation.source, depth)
+            yield from self.rows(relation.input, relation.source or text, depth, relation.on_error)
             return
         what, notes, inputs = self._told(relation, text)
         mode, name = _MODE, relation.name
         if isinstance(relation, Scan):
             table = self._table(relation.table)
             mode, name = f"{_MODE}, time {table.time}" if table.time else _MODE, table.step
+        if isinstance(relation, Calc | Expanded) and on_error != "fail":
+            notes = f"{notes}; rows that fail: {on_error}"
         yield "  " * depth + what, mode, name, notes
         for it in inputs:
-            yield from self.rows(it, text, depth + 1)
+            yield from self.rows(it, text, depth + 1, on_error)
 
     def has_late(self, relation: Relation) -> bool:
         """Whether some of its rows may be late."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Relation
+from malflow.sql.bind.relations import Calc, Relation, Within
 from malflow.sql.bind.scope import Field
 from malflow.sql.build.doors import fitted
 from malflow.sql.casts import cast
@@ -21,7 +21,11 @@ __all__ = ["inserted"]
 
 
 def inserted(
-    relation: Relation, statement: tree.Insert, fields: Sequence[Field], text: Source, names: Names
+    relation: Relation,
+    statement: tree.Insert,
+    fields: Sequence[Field],
+    text: Source,
+    names: Names,
 ) -> Relation:
     """Return the rows of an INSERT with the columns of its table: what does not fit is an error when it comes.
 
@@ -30,6 +34,9 @@ def inserted(
     Raises:
         SqlError: if the columns don't fit.
     """
+    if isinstance(relation, Within):  # the columns fit, or the row fails, within the policy of the query
+        rows = inserted(relation.input, statement, fields, text, names)
+        return replace(relation, fields=rows.fields, input=rows)
     items: list[Typed] = []
     made: list[Field] = []
     faults: list[Fault] = []

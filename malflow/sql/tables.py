@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from malflow.connectors.address import Address
 from malflow.connectors.by_name import Replacement
-from malflow.connectors.option_texts import read_text
 from malflow.diagnostics import written_at
-from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Relation
-from malflow.sql.bind.scope import Field, Scope
+from malflow.sql.bind.scope import Field
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
 from malflow.sql.build.layouts import epochs_of
@@ -27,26 +22,12 @@ from malflow.sql.functions.times import instant
 from malflow.sql.parser.statements import parse_columns
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import Fault, Source, Span, SqlError
-from malflow.sql.typed import Column, Typed
-from malflow.sql.types import INTEGERS, TEXTS, TIMES, SqlType
-from malflow.sql.watermarks import Watermark, watermark_of
+from malflow.sql.typed import Typed
+from malflow.sql.types import TIMES
+from malflow.sql.watermarks import Watermark
 from malflow.words import did_you_mean
 
-__all__ = ["Connect", "Prompt", "Table", "created", "csv_options", "expanded", "late_of", "of_stream"]
-
-
-class Prompt(Protocol):
-    """What is known at a prompt only."""
-
-    def created(self, path: str) -> str:
-        """Return the CREATE TABLE of a path or URL in quotes."""
-
-    def ends(self, url: str, options: Mapping[str, str]) -> bool:
-        """Whether the rows of a URL end."""
-
-
-Connect = Callable[[str, str, dict[str, str]], Any]
-"""Returns the source or sink of a table by its name, its URL and its options."""
+__all__ = ["OF_JSON", "Entry", "Outlet", "Table", "late_of", "made_rows", "of_stream"]
 
 
 class Entry(NamedTuple):
@@ -63,6 +44,22 @@ class Entry(NamedTuple):
     is_checked: bool = True
 
 
+class Outlet(NamedTuple):
+    """A connection that the rows of INSERTs are written to.
+
+    Attributes:
+        made: returns a new sink.
+        stored: the columns that INSERTs fill.
+        refusal: why they can't; empty if they can.
+        placed: a context that names the place of the table in errors.
+    """
+
+    made: Callable[[], Any]
+    stored: tuple[Field, ...]
+    refusal: str
+    placed: Callable[[], AbstractContextManager[None]]
+
+
 class Table:
     """A table.
 
@@ -70,7 +67,7 @@ class Table:
         fields: its columns.
         names: names for its operators.
         entry: how its rows come; None for a table that INSERTs fill.
-        connection: makes what its rows are written to; None if it can't be written to.
+        outlet: what its rows are written to; None if it can't be written to.
         place: where its rows come from, for EXPLAIN.
         step: the name of the operator that queries read.
         time: the column of the time of a stream of Python; empty if it has none.
@@ -93,7 +90,7 @@ class Table:
         names: Names,
         entry: Entry | None = None,
         *,
-        connection: Callable[[], Any] | None = None,
+        outlet: Outlet | None = None,
         place: str = "the rows of INSERTs",
         step: str = "",
         time: str = "",
@@ -112,7 +109,7 @@ class Table:
         self._pending: list[Callable[[], Any]] = []
         self._inserted: list[Any] = []
         self._entry = entry
-        self._connection = connection
+        self._outlet = outlet
         self._rows: Rows | None = None
         self._is_read = False
 
@@ -151,16 +148,26 @@ class Table:
     @property
     def is_written(self) -> bool:
         """Whether its rows are written to a connection."""
-        return self._connection is not None
+        return self._outlet is not None
 
-    def insert(self, rows: Relation, build: Callable[[Relation], Rows | Leaving]) -> str:
+    @property
+    def stored(self) -> tuple[Field, ...]:
+        """The columns that INSERTs fill."""
+        return self._outlet.stored if self._outlet else self.fields
+
+    @property
+    def refusal(self) -> str:
+        """Why INSERTs can't fill it; empty if they can."""
+        if self._outlet:
+            return self._outlet.refusal
+        return f"is {self.place}: it can't be written to" if self._entry is not None else ""
+
+    def insert(self, rows: Relation, build: Callable[[], Rows | Leaving]) -> str:
         """Add rows with its columns to the table; return why that can't be, or an empty text."""
-        if self._entry is not None and self._connection is None:
-            return f"is {self.place}: it can't be written to"
-        if self._connection is None and (wrong := self._retimed(rows)):
+        if self._outlet is None and (wrong := self._retimed(rows)):
             return wrong
         self.is_inserted = True
-        self._pending.append(lambda: build(rows))
+        self._pending.append(build)
         return ""
 
     def _retimed(self, rows: Relation) -> str:
@@ -178,21 +185,21 @@ class Table:
         self.fields = fields
         return ""
 
-    def write(self, name: str, place: str) -> None:
+    def write(self, name: str, place: str, on_error: Any) -> None:
         """Write all rows that were inserted to the connection of the table, by a sink of a name."""
         self.build()
-        if self._connection is None:
+        if self._outlet is None:
             return
-        with written_at(place):
-            connection = _without_key(self._connection())
-            leaving = Exit(self.fields, dict, as_json=getattr(connection, "connector", "") in _OF_JSON)
+        with self._outlet.placed(), written_at(place):
+            connection = _without_key(self._outlet.made())
+            leaving = Exit(self.stored, dict, as_json=getattr(connection, "connector", "") in OF_JSON)
             first, *others = [build(leaving) for build in self._inserted]
             stream = first.union(*others) if others else first
-            stream.sink(name, connection)
+            stream.sink(name, connection, on_error=on_error)
 
 
-_OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
-"""Connectors that write JSON."""
+OF_JSON = frozenset({"file+json", "kafka", "http", "https", "redis", "rediss"})
+"""Connectors that read and write JSON."""
 
 
 def _pairs(one: tuple[Field, ...], other: tuple[Field, ...]) -> list[tuple[Field, Field]]:
@@ -206,9 +213,12 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
         SqlError: if the schema has faults, or lacks the column of the time.
     """
     elements = parse_columns(schema)
-    fields, _, items = _columns(elements, schema)
-    if items is not None or any(isinstance(it, tree.Watermark | tree.PrimaryKey) for it in elements):
-        raise _fault("the schema of a stream has plain columns only", Span(0, 0), schema)
+    plain = [it for it in elements if isinstance(it, tree.ColumnDef) and it.metadata is None]
+    fields = tuple(Field(it.name.text, it.type) for it in plain)
+    if other := next((it for it in elements if it not in plain), None):
+        raise _fault("the schema of a stream has plain columns only", other.span, schema)
+    if twice := next((it for at, it in enumerate(plain) if it.name in (known.name for known in plain[:at])), None):
+        raise _fault(f"two columns are called {twice.name.text!r}", twice.span, schema)
     if time is not None:
         known = {it.name: it.type for it in fields}
         if time not in known:
@@ -229,18 +239,20 @@ def of_stream(schema: Source, stream: Any, late: Any, time: str | None, names: N
     return Table(
         fields,
         names,
-        Entry(lambda: _made(*values(), names, every(fields), schema), values),
+        Entry(lambda: made_rows(*values(), names, every(fields), schema), values),
         place="a stream of Python",
         step="" if time is None else f"{names}.time",
         time=time or "",
     )
 
 
-def _made(values: Rows, door: Door, names: Names, items: Sequence[Typed], text: Source) -> Rows:
+def made_rows(
+    values: Rows, door: Door, names: Names, items: Sequence[Typed], text: Source, on_error: Any = "fail"
+) -> Rows:
     """Return the rows that a door makes of values."""
     name, made = names.give("row"), chain(door, items, text)
-    late = None if values.late is None else values.late.filter_map_many(f"{name}.late", made)
-    return Rows(values.on_time.filter_map_many(name, made), late)
+    late = None if values.late is None else values.late.filter_map_many(f"{name}.late", made, on_error=on_error)
+    return Rows(values.on_time.filter_map_many(name, made, on_error=on_error), late)
 
 
 def _units_of(digits: int) -> Callable[[Any], Any]:
@@ -250,61 +262,6 @@ def _units_of(digits: int) -> Callable[[Any], Any]:
         return instant(moment, digits) if isinstance(moment, datetime) else moment
 
     return units
-
-
-def created(
-    statement: tree.CreateTable, text: Source, provider: Any, names: Names, connect: Connect, prompt: Prompt | None
-) -> Table:
-    """Return the table that a statement creates.
-
-    Raises:
-        SqlError: if it has faults.
-    """
-    if wrong := next((it for it in (statement.like, statement.query) if it), None):
-        raise _fault("LIKE and AS are not supported", wrong.span, text)
-    fields, physical, items = _columns(statement.elements, text)
-    options = {key: (expanded(value, node.span, text), node.span) for key, value, node in statement.options}
-    mark = watermark_of(statement, fields, options, text)
-    if mark is not None:
-        fields = tuple(replace(it, is_time=it.name == mark.column) for it in fields)
-    name = statement.name.text
-    url, span = options.pop("url", ("", statement.name.span))
-    if not url:
-        for key, (_, at) in options.items():
-            raise _fault(f"option {key!r} is about a source; {_NO_URL}", at, text)
-        if items is not None:
-            raise _fault(f"computed columns are of a source; {_NO_URL}", span, text)
-        return Table(fields, names, mark=mark, step=f"{names}.watermark" if mark and mark.bound is not None else "")
-    if mark is not None and mark.bound is None:
-        cure = f"write {mark.column} - INTERVAL '5' SECOND"
-        raise _fault(f"a source has no watermark of its own; {cure}", mark.span, text)
-    plain = {key: value for key, (value, _) in options.items()}
-
-    written = f"{text.name}:{text.position(statement.span.start)[0]}"
-
-    @cache
-    def values() -> tuple[Rows, Door]:
-        with written_at(written):
-            connection, as_json = _typed(connect(name, url, plain), physical)
-            door = Door(physical, name, as_json=as_json, may_lack=prompt is not None)
-            return Rows(provider.new_stream().source(names.own("source"), connection)), door
-
-    def rows() -> Rows:
-        with written_at(written):
-            found = _made(*values(), names, items or every(physical), text)
-            return found if mark is None else mark.rows(found.on_time, names.give("watermark"))
-
-    table = Table(
-        fields,
-        names,
-        Entry(rows, None if mark or items else values, is_checked=not items),
-        connection=lambda: connect(name, url, plain),
-        place=str(Address.parse(url)),
-        step=f"{names}.watermark" if mark else f"{names}.row" if items else str(names),
-        mark=mark,
-    )
-    table.ends = prompt is not None and prompt.ends(url, plain)
-    return table
 
 
 def _without_key(connection: Any) -> Any:
@@ -319,84 +276,12 @@ def _no_key(_message: Any) -> None:
     return None  # noqa: RET501 - a function of a sink says so if that is meant
 
 
-def _typed(connection: Any, fields: Sequence[Field]) -> tuple[Any, bool]:
-    """Return a connection with the types of the columns if it reads texts, and whether it reads JSON."""
-    connector = getattr(connection, "connector", "")
-    if connector != "file+csv":
-        return connection, connector in _OF_JSON
-    return connection.replaced(Replacement(None, csv_options(fields, connection.option("header")), "")), False
-
-
-def csv_options(fields: Sequence[Field], header: str | None) -> dict[str, Any]:
-    """Return the options by which a file of CSV has values of the types of columns."""
-    kinds = {it.name: _of_text(it.type) for it in fields}
-    return {"types": kinds, "fields": [*kinds]} if read_text(header or "yes", bool) is False else {"types": kinds}
-
-
-def _of_text(kind: SqlType) -> Any:
-    """Return the class of the values of a type that is written as text."""
-    found: Any = _CLASSES.get(kind.kind, str)
-    return found | None if kind.nullable and kind.kind not in TEXTS else found
-
-
-_CLASSES = {**dict.fromkeys(INTEGERS, int), "FLOAT": float, "DOUBLE": float, "DECIMAL": Decimal, "BOOLEAN": bool}
-_CLASSES |= {**dict.fromkeys(TIMES, datetime), "DATE": date, "TIME": time}
-
-
-_NO_URL = "add 'url' = 'kafka://broker/bids' or the like"
-
-
 def late_of(table: Table, name: str) -> Table:
     """Return the late rows of a table as one without a time attribute: they have passed the watermark."""
     fields = tuple(replace(it, is_time=False) for it in table.fields)
     late = Table(fields, table.names, Entry(table.late_rows, None, table.is_checked), place=f"the late rows of {name}")
     late.ends = table.ends
     return late
-
-
-def _columns(
-    elements: Sequence[tree.ColumnDef | tree.Computed | tree.Watermark | tree.PrimaryKey], text: Source
-) -> tuple[tuple[Field, ...], tuple[Field, ...], list[Typed] | None]:
-    """Return the columns of a table, those that its rows bring, and all as calculations if some are computed."""
-    physical = tuple(Field(it.name.text, it.type) for it in elements if isinstance(it, tree.ColumnDef))
-    scope = Scope(physical, text)
-    fields: list[Field] = []
-    items: list[Typed] = []
-    for it in elements:
-        if isinstance(it, tree.PrimaryKey):
-            raise scope.fault("PRIMARY KEY is not supported: rows are added, none is replaced", it.span)
-        if isinstance(it, tree.Watermark):
-            continue
-        if any(known.name == it.name.text for known in fields):
-            raise scope.fault(f"two columns are called {it.name.text!r}", it.name.span)
-        if isinstance(it, tree.Computed):
-            items.append(ExpressionBinder(scope).bind(it.expression))
-        elif it.metadata is not None:
-            raise scope.fault("METADATA columns are not supported; read the table in Python", it.span)
-        else:
-            items.append(scope.column(sum(isinstance(known, Column) for known in items), it.span))
-        fields.append(Field(it.name.text, items[-1].type))
-    if not fields:
-        raise scope.fault("a table needs columns", Span(0, 0))
-    is_computed = len(items) > len(physical)
-    return tuple(fields), physical, items if is_computed else None
-
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-
-
-def expanded(value: str, span: Span, text: Source) -> str:
-    """Return a value with `${NAME}` and `${NAME:-default}` replaced from the environment, once."""
-
-    def found(match: re.Match[str]) -> str:
-        name, default = match.groups()
-        given: str | None = os.environ.get(name, default)
-        if given is None:
-            cure = f"set it, or write ${{{name}:-default}}"
-            raise _fault(f"the environment variable {name} is not set; {cure}", span, text)
-        return given
-
-    return _VARIABLE.sub(found, value)
 
 
 def _fault(message: str, span: Span, text: Source) -> SqlError:

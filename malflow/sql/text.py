@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from malflow.errors import GraphError
+from malflow.store.redaction import is_secret_name
 from malflow.words import cut, printable
 
 __all__ = ["NOWHERE", "Fault", "Source", "Span", "SqlError", "Token", "tokens"]
@@ -50,7 +51,7 @@ class Source:
         """Return the line of a place, with carets below it."""
         start = self.text.rfind("\n", 0, span.start) + 1
         end = self.text.find("\n", span.start)
-        line = self.text[start : end if end >= 0 else len(self.text)]
+        line = _masked(self.text[start : end if end >= 0 else len(self.text)], span.start - start)
         left = max(0, span.start - start - _LONGEST_LINE // 2) if len(line) > _LONGEST_LINE else 0
         shown = line[left : left + _LONGEST_LINE]
         before = "".join("\t" if it == "\t" else " " for it in shown[: span.start - start - left])
@@ -66,6 +67,25 @@ class Source:
         return cut(" ".join(self.text[span.start : span.end].split()), _LONGEST_LINE // 2)
 
 
+_PASSWORD = re.compile(r"(://[^/?#\s@:']{0,99}:)([^/?#\s@']{1,99})(?=@)")
+_OPTION = re.compile(r"('(?P<name>[^']{1,99})'\s{0,9}=\s{0,9}')([^']{1,999})")
+
+
+def _masked(line: str, at: int) -> str:
+    """Return a line with stars for passwords in URLs, and for the values of options that hold secrets.
+
+    Only the part of it that an error at a place may show is looked at.
+    """
+    first, last = max(0, at - 10 * _LONGEST_LINE), at + 10 * _LONGEST_LINE
+
+    def hidden(match: re.Match[str]) -> str:
+        return match[1] + "*" * len(match[match.lastindex or 0])
+
+    part = _PASSWORD.sub(hidden, line[first:last])
+    part = _OPTION.sub(lambda it: hidden(it) if is_secret_name(it["name"]) else it[0], part)
+    return line[:first] + part + line[last:]
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong in a text.
@@ -74,11 +94,13 @@ class Fault:
         message: what is wrong, and the cure.
         span: the place.
         source: the text.
+        follows: whether it follows from another fault of the text, such as the one of a table that it names.
     """
 
     message: str
     span: Span
     source: Source
+    follows: bool = False
 
     def __str__(self) -> str:
         line, column = self.source.position(self.span.start)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from malflow.errors import GraphError
 from malflow.sql.bind.expressions import ExpressionBinder
@@ -20,7 +20,25 @@ from malflow.sql.typed import Column, Strict, Value
 from malflow.sql.types import TIMES
 from malflow.words import did_you_mean
 
-__all__ = ["Watermark", "watermark_of"]
+__all__ = ["Option", "Options", "Watermark", "read_span", "watermark_of"]
+
+
+class Option(NamedTuple):
+    """An option of a table.
+
+    Attributes:
+        value: its value.
+        span: its place.
+        source: the text that it is written in.
+    """
+
+    value: str
+    span: Span
+    source: Source
+
+
+Options = dict[str, Option]
+"""The options of a table by their keys."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +80,6 @@ class Watermark:
         return Rows(timed, timed.late, stream)
 
 
-Options = dict[str, tuple[str, Span]]
-"""The options of a table that are left, with their places."""
-
-
 def watermark_of(
     statement: tree.CreateTable, fields: Sequence[Field], options: Options, text: Source
 ) -> Watermark | None:
@@ -78,11 +92,11 @@ def watermark_of(
     if len(marks) > 1:
         raise _fault("a table has one watermark; remove this one", marks[1].span, text)
     taken = {key: options.pop(key) for key in _OPTIONS if key in options}
-    for key, (_, span) in options.items():
-        _check_unknown(key, span, text)
+    for key, (_, span, source) in options.items():
+        _check_unknown(key, span, source)
     if not marks:
-        for key, (_, span) in taken.items():
-            raise _fault(f"{key!r} is about the watermark of a table; write WATERMARK FOR", span, text)
+        for key, (_, span, source) in taken.items():
+            raise _fault(f"{key!r} is about the watermark of a table; write WATERMARK FOR", span, source)
         return None
     mark = marks[0]
     place = next((at for at, it in enumerate(fields) if it.name == mark.column.text), None)
@@ -94,13 +108,13 @@ def watermark_of(
         raise _fault(f"{field.type.name} is not a time; use TIMESTAMP, or compute one", mark.column.span, text)
     second = 10**field.type.size
     more: dict[str, Any] = {"layout": epochs_of([replace(field, is_time=True)])}
-    if (every := _span_of("watermark.every", taken, text)) is not None:
+    if (every := _span_of("watermark.every", taken)) is not None:
         units, rest = divmod(every * second, timedelta(seconds=1))
         if rest or not units:
-            span = taken["watermark.every"][1]
-            raise _fault(f"'watermark.every' is a multiple of the units of {field.type.name}", span, text)
+            _, span, source = taken["watermark.every"]
+            raise _fault(f"'watermark.every' is a multiple of the units of {field.type.name}", span, source)
         more["every"] = units
-    if idle := _span_of(_IDLE, taken, text):
+    if idle := _span_of(_IDLE, taken):
         more |= {"idle_after": idle, "second": second}
     return Watermark(
         field.name,
@@ -109,7 +123,7 @@ def watermark_of(
         text,
         _bound(mark, fields, text),
         str(mark.rule),
-        taken.get("late"),
+        (taken["late"].value, taken["late"].span) if "late" in taken else None,
         more,
     )
 
@@ -148,18 +162,26 @@ _UNITS = {
 """The units of spans, as Flink writes them."""
 
 
-def _span_of(key: str, options: Options, text: Source) -> timedelta | None:
+def _span_of(key: str, options: Options) -> timedelta | None:
     """Return the span of time that an option gives; None without it."""
     if key not in options:
         return None
-    value, span = options[key]
-    found = _SPAN.fullmatch(value.strip().lower())
-    if found is None or found[2] not in _UNITS:
+    value, span, text = options[key]
+    found = read_span(value)
+    if found is None:
         raise _fault(f"{key!r} is a span of time with its unit, as in '5 s' or '1 min'; got {value!r}", span, text)
+    return found
+
+
+def read_span(text: str) -> timedelta | None:
+    """Return a span of time as Flink writes it, such as ``5 s``; None for another text."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        return None
     try:
         return int(found[1]) * _UNITS[found[2]]
     except OverflowError:
-        raise _fault(f"{key!r} is too long", span, text) from None
+        return None
 
 
 def _bound(mark: tree.Watermark, fields: Sequence[Field], text: Source) -> int | None:

@@ -380,7 +380,7 @@ def test_a_column_of_parquet_without_a_type_of_sql_is_named(malflow: Malflow, fo
         (None, "", "", "connect needs a URL or a path"),
         (None, "", "nosuch://x", "no connector for scheme 'nosuch'"),
         (None, "", "https://x/y", "can't be read: its connector does not support it"),
-        (None, "", "${NOT_SET}/x.csv", "the environment variable NOT_SET is not set"),
+        (None, "", "${NOT_SET}/x.csv", "needs the variable NOT_SET, which is not set"),
         (None, "", "bids.csv?headr=no", "no option 'headr'; did you mean 'header'?"),
         (None, "", "kafka://127.0.0.1:1/bids", "no broker answers at 127.0.0.1:1"),
         (None, "", "kafka://me:hush@127.0.0.1:1/bids", "no broker answers at 127.0.0.1:1"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from malflow.config import Settings, check, load, settings_document, settings_text, shown_settings, toml_text
-from malflow.config.secrets import Secret
+from malflow.store.references import Secret
 
 
 def loaded(folder: Path, text: str, **env: str) -> Settings:

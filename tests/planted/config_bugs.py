@@ -58,7 +58,7 @@ CONFIG_BUGS = [
     Bug(
         "values of variables are expanded again",
         "expanding until nothing changes",
-        "config/secrets.py",
+        "store/references.py",
         "    return Secret.of(_REFERENCE.sub(value, text), tuple(secrets))",
         "    return Secret.of(_REFERENCE.sub(value, _REFERENCE.sub(value, text)), tuple(secrets))",
         (f"{_SECRETS}::test_variables_in_a_file",),
@@ -75,7 +75,7 @@ CONFIG_BUGS = [
     Bug(
         "a secret from a variable is shown where the setting is not one",
         "secrets are known by their settings",
-        "config/secrets.py",
+        "store/references.py",
         "        if is_secret_name(name):\n            secrets.append(given)\n",
         "",
         (f"{_SECRETS}::test_nothing_shows_a_secret",),

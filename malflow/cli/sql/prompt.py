@@ -20,7 +20,7 @@ from malflow.events import Event, Run, TickFinished
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.contract import StatelessSinkImpl
 from malflow.sql.bind.sources import path_name
-from malflow.sql.tables import expanded
+from malflow.sql.declared import expanded
 from malflow.sql.text import NOWHERE, Source
 from malflow.store.redaction import shown_path
 from malflow.streams.stream import StreamProvider

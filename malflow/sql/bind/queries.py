@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from malflow.sql.bind.hints import POLICIES, hints_of, one_text
 from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.lateness import kept_rows
-from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed
+from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed, within
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
 from malflow.sql.bind.sources import SourceBinder, collected, counting_fields, named, window_fields
 from malflow.sql.bind.windows import renewed, without_old_windows
@@ -69,7 +70,8 @@ class QueryBinder(SourceBinder):
         views = dict(self._environment.views)
         for it in query.views:
             binder = QueryBinder(replace(self._environment, views=views), self._names.below(it.name.text))
-            views[it.name.text] = self.renamed(binder.bind(it.query), it.columns, it.span)
+            view = self.renamed(binder.bind(it.query), it.columns, it.span)
+            views[it.name.text] = within(view, self._environment.on_error)
         return QueryBinder(replace(self._environment, views=views), self._names).bind(query.body)
 
     def _union(self, query: tree.SetOperation) -> Relation:
@@ -129,7 +131,7 @@ class QueryBinder(SourceBinder):
         if query.windows:
             raise self._fault("WINDOW is not supported", query.windows[0][0].span)
         if query.hints:
-            return self._pinned(query.hints).bind(replace(query, hints=()))
+            return self._hinted(replace(query, hints=()), hints_of(query.hints, "query", self._fault))
         query = without_old_windows(_joined_by_where(query))
         return self._qualified(query, query.qualify) if query.qualify else self._selected(query)
 
@@ -166,17 +168,22 @@ class QueryBinder(SourceBinder):
         self.refuse_open(relation, query.span)
         return self._calc(relation, where, names, bound)
 
-    def _pinned(self, hints: Sequence[tree.Hint]) -> QueryBinder:
-        """Return the binder of a SELECT with hints: NAME pins the names of its operators."""
-        named = next((it for it in hints if it.name.text.upper() == "NAME"), None)
-        self.refuse_hints([it for it in hints if it is not named])
-        if named is None:
-            return self
-        keys, values = zip(*named.arguments, strict=True) if named.arguments else ((), ())
-        if keys != ("",) or not values[0] or "/" in values[0]:
-            raise self._fault("the hint NAME has one name in it, without a /: NAME('hot')", named.span)
-        cure = "write another name, and give the queries in this SELECT aliases"
-        return QueryBinder(self._environment, self._names.pinned(values[0], self._fault(cure, named.span).faults[0]))
+    def _hinted(self, query: tree.Select, hints: Mapping[str, tree.Hint]) -> Relation:
+        """Return the rows of a SELECT with hints.
+
+        NAME pins the names of its operators. ON_ERROR is the policy for rows that fail, also in its subqueries.
+        """
+        environment, names = self._environment, self._names
+        if named := hints.get("NAME"):
+            name = one_text(named, self._fault)
+            if "/" in name:
+                raise self._fault("the hint NAME has one name in it, without a /: NAME('hot')", named.span)
+            cure = "write another name, and give the queries in this SELECT aliases"
+            names = names.pinned(name, self._fault(cure, named.span).faults[0])
+        if guarded := hints.get("ON_ERROR"):
+            environment = replace(environment, on_error=one_text(guarded, self._fault, POLICIES))
+        found = QueryBinder(environment, names).bind(query)
+        return within(found, environment.on_error) if guarded else found
 
     def _parted(self, query: tree.Select, relation: Relation) -> tuple[tree.Select, Relation]:
         """Return a query without its conditions about CURRENT_WATERMARK, and the rows that these keep."""

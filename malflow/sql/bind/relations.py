@@ -209,22 +209,24 @@ class Top(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Within(Relation):
-    """The rows of an input that belongs to another text.
+    """The rows of an input that belongs to another text, or has another policy for rows that fail.
 
     Attributes:
         input: the rows.
-        source: the text of its expressions.
+        on_error: the policy for rows that fail.
+        source: the text of its expressions; None for the text around it.
     """
 
     input: Relation
-    source: Source
+    on_error: str
+    source: Source | None = None
 
 
-def within(relation: Relation, source: Source) -> Relation:
-    """Return rows of a text, for use in others."""
+def within(relation: Relation, on_error: str, source: Source | None = None) -> Relation:
+    """Return rows with a policy and a text of their own, for use in others."""
     if isinstance(relation, Numbered):
-        return replace(relation, input=within(relation.input, source))
-    return Within(relation.fields, relation.name, relation, source)
+        return replace(relation, input=within(relation.input, on_error, source))
+    return Within(relation.fields, relation.name, relation, on_error, source)
 
 
 def scans(relation: Relation) -> Iterator[Scan]:

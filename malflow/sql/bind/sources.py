@@ -10,6 +10,7 @@ from typing import Any
 
 from malflow.errors import MalflowError
 from malflow.sql.bind.expressions import ExpressionBinder
+from malflow.sql.bind.hints import hints_of
 from malflow.sql.bind.joins import JoinParts, join_parts, together
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
@@ -39,6 +40,8 @@ class Environment:
         views: the common tables that are in sight.
         path: returns the relation of a path or URL in quotes; None where tables have their columns in CREATE TABLE.
         ends: whether the rows of a relation end; None where that is not asked.
+        on_error: the policy for rows that fail.
+        optioned: returns the relation of a table by its name, read with the options of a hint by an operator's names.
     """
 
     source: Source
@@ -49,6 +52,8 @@ class Environment:
     views: Mapping[str, Relation] = field(default_factory=dict)
     path: Callable[[str], Relation] | None = None
     ends: Callable[[Relation], bool] | None = None
+    on_error: str = "fail"
+    optioned: Callable[[Name, tree.Hint, Names], Relation] | None = None
 
 
 class SourceBinder:
@@ -85,13 +90,6 @@ class SourceBinder:
             aggregates=aggregates,
             clause=clause,
         )
-
-    def refuse_hints(self, hints: Sequence[tree.Hint]) -> None:
-        """Refuse hints: none is ignored."""
-        for it in hints:
-            is_name = it.name.text.upper() == "NAME"
-            cure = "is written once, after a SELECT: SELECT /*+ NAME('hot') */" if is_name else "is not supported"
-            raise self._fault(f"the hint {it.name} {cure}", it.span)
 
     def refuse_open(self, relation: Relation, span: Span) -> None:
         """Refuse rows of sessions without GROUP BY, and numbers of rows without a limit.
@@ -153,9 +151,13 @@ class SourceBinder:
         if ref.as_of:
             raise self._fault("FOR SYSTEM_TIME AS OF is not supported; use join_table in Python", ref.span)
         given, name = self._environment, ref.name.text
-        self.refuse_hints(ref.hints)
+        options = hints_of(ref.hints, "table", self._fault).get("OPTIONS")
+        if options and (ref.is_path or given.optioned is None or name in given.views):
+            raise self._fault("OPTIONS belong to a table with a URL", options.span)
         if ref.is_path:
             return self._at_path(ref)
+        if options and given.optioned:
+            return given.optioned(ref.name, options, self._names.below(ref.alias.text if ref.alias else name))
         found = given.views.get(name) or given.table(name)
         if found is None:
             hint = meant(name, [*given.views, *given.tables()], else_="CREATE TABLE makes one")

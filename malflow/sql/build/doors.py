@@ -25,7 +25,7 @@ from malflow.sql.functions.times import (
 from malflow.sql.types import INTEGERS, LONGEST, TEXTS, TIMES, SqlType
 from malflow.words import short_repr
 
-__all__ = ["Door", "Exit", "fitted", "outer_value"]
+__all__ = ["Door", "Exit", "fitted", "outer_value", "recorded"]
 
 
 class Door:
@@ -83,6 +83,23 @@ class Door:
         texts = [self._as_json and it.type.kind in TEXTS for it in self.fields]
         given = [_json_text(it) if is_text else it for it, is_text in zip(values, texts, strict=True)]
         return tuple(map(fitted, given, [it.type for it in self.fields], self._whats))
+
+
+def recorded(names: Sequence[str], facts: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that makes a tuple of a record of Kafka: columns of its value, then facts about it.
+
+    Args:
+        names: the columns of the value.
+        facts: the names of the facts.
+    """
+
+    def columns(record: Any) -> tuple[Any, ...]:
+        if not hasattr(record, "offset"):
+            raise ValueError(f"a table with METADATA reads records of Kafka; got {short_repr(record)}")
+        known = (dict(record.headers) if it == "headers" else getattr(record, it) for it in facts)
+        return (*read_columns(record.value, names), *known)
+
+    return columns
 
 
 _PLAIN_CLASSES = {"DOUBLE": "float", "BOOLEAN": "bool", "VARBINARY": "bytes", "VARCHAR": "str"}

@@ -127,27 +127,25 @@ class StreamBuilder:
         self._table = table
         self._layouts = layouts
         self._text = Source("")
+        self._on_error: Any = "fail"
         self._built: dict[str, Rows] = {}
 
     def rows(self, relation: Relation) -> Rows:
         """Return the streams of a relation. Views and common tables are read several times, and have one name."""
         if isinstance(relation, Within):
-            return self.rows_of(relation.input, relation.source)
+            return self._with(relation, lambda: self.rows(relation.input))
         if relation.name not in self._built:
             self._built[relation.name] = self._build(relation)
         return self._built[relation.name]
 
-    def rows_of(self, relation: Relation, text: Source) -> Rows:
-        """Return the streams of a relation of a text."""
-        return self._with(text, lambda: self.rows(relation))
-
-    def _with(self, text: Source, build: Callable[[], T]) -> T:
-        """Build something of a text."""
-        before, self._text = self._text, text
+    def _with(self, within: Within, build: Callable[[], T]) -> T:
+        """Build something with a policy and a text of its own."""
+        before = self._text, self._on_error
+        self._text, self._on_error = within.source or self._text, within.on_error
         try:
             return build()
         finally:
-            self._text = before
+            self._text, self._on_error = before
 
     def _build(self, relation: Relation) -> Rows:
         build = self._BUILDERS.get(type(relation))
@@ -185,26 +183,30 @@ class StreamBuilder:
         """Return the rows of a chain, or what leaves of them."""
         given = source.door or len(relation.input.fields)
         made = chain(given, relation.items, self._text, relation.where, leaving, is_checked=source.is_checked)
-        return self._each(source.rows, lambda stream, end: stream.filter_map_many(f"{name}{end}", made))
+        on_error = self._on_error
+        return self._each(source.rows, lambda it, end: it.filter_map_many(f"{name}{end}", made, on_error=on_error))
 
-    def leaving(self, relation: Relation, text: Source, kind: str, names: Names) -> Leaving:
+    def leaving(self, relation: Within, kind: str, names: Names) -> Leaving:
         """Return the function that builds the stream of what leaves of rows: their last chain makes it.
 
         Args:
-            relation: the rows.
-            text: their text.
+            relation: the rows, with their policy and text.
             kind: the kind of the operator's name if there is no chain, or it is built once more.
             names: gives names.
         """
-        if isinstance(relation, Calc) and relation.name not in self._built:
-            last = relation
+        context = relation
+        while isinstance(context.input, Within):
+            context = replace(context.input, source=context.input.source or context.source)
+        rows = context.input
+        if isinstance(rows, Calc) and rows.name not in self._built:
+            last = rows
         else:
-            last = Calc(relation.fields, names.give(kind), relation, None, tuple(every(relation.fields)))
-        source, free = self._with(text, lambda: self._taken(last.input)), [last.name]
+            last = Calc(rows.fields, names.give(kind), rows, None, tuple(every(rows.fields)))
+        source, free = self._with(context, lambda: self._taken(last.input)), [last.name]
 
         def build(leaving: Exit) -> Any:
             name = free.pop() if free else names.give(kind)
-            made = self._with(text, lambda: self._computed(last, source, name, leaving))
+            made = self._with(context, lambda: self._computed(last, source, name, leaving))
             return made.together
 
         return build
@@ -244,7 +246,7 @@ class StreamBuilder:
     def _every(self, relation: Relation) -> Any:
         """Return all rows of a relation as one stream, by their arrival if that is known."""
         if isinstance(relation, Within):
-            return self._with(relation.source, lambda: self._every(relation.input))
+            return self._with(relation, lambda: self._every(relation.input))
         if not isinstance(relation, Calc):
             return self.rows(relation).every
         name = f"{relation.name}.all"
@@ -311,7 +313,8 @@ class StreamBuilder:
     def _expanded(self, relation: Expanded) -> Rows:
         operand = chain(len(relation.input.fields), (relation.operand,), self._text)
         made = _elements(operand, relation)
-        return self._each(self.rows(relation.input), lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
+        source, name, on_error = self.rows(relation.input), relation.name, self._on_error
+        return self._each(source, lambda it, end: it.flat_map(f"{name}{end}", made, on_error=on_error))
 
     _BUILDERS: ClassVar[dict[type[Relation], Callable[[Any, Any], Rows]]] = {
         Scan: _scan,

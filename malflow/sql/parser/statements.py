@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from malflow.sql.parser.expressions import QUERY
@@ -13,7 +14,7 @@ from malflow.sql.syntax.queries import Statement
 from malflow.sql.text import Fault, Source, SqlError, Token
 from malflow.words import did_you_mean
 
-__all__ = ["parse", "parse_columns", "read_statements"]
+__all__ = ["parse", "parse_columns", "read_script", "read_statements"]
 
 _BEGINNINGS = ("SELECT", "INSERT INTO", "CREATE", "EXECUTE STATEMENT SET", "EXPLAIN", "SET", "DESCRIBE", "SHOW", "DROP")
 
@@ -66,11 +67,23 @@ def read_statements(source: Source) -> tuple[list[Statement], list[Fault]]:
     Raises:
         SqlError: if it has characters that SQL does not have.
     """
+    return read_script(source)[:2]
+
+
+def read_script(source: Source) -> tuple[list[Statement], list[Fault], set[str]]:
+    """Return the statements of a text that could be read, the faults of the others, and the tables that these change.
+
+    Raises:
+        SqlError: if it has characters that SQL does not have.
+    """
     return _StatementReader(source).script()
 
 
 _MOST_FAULTS = 1_000
 """Faults after which a text is read no further: each looks for its line in the text."""
+
+_BEFORE_NAMES = frozenset({"CREATE", "TEMPORARY", "SYSTEM", "TABLE", "VIEW", "FUNCTION", "IF", "NOT", "EXISTS"})
+"""Words of CREATE before the name."""
 
 Elements = tuple[tree.ColumnDef | tree.Computed | tree.Watermark | tree.PrimaryKey, ...]
 
@@ -87,22 +100,35 @@ def parse_columns(source: Source) -> Elements:
 class _StatementReader(QueryReader):
     """Reads statements."""
 
-    def script(self) -> tuple[list[Statement], list[Fault]]:
+    def script(self) -> tuple[list[Statement], list[Fault], set[str]]:
         """Read all statements; after one with a fault continue at the next semicolon."""
         found: list[Statement] = []
         faults: list[Fault] = []
+        failed: set[str] = set()
+        is_set = False
         while self.token.kind != "end" and len(faults) < _MOST_FAULTS:
-            if self.take(";"):
+            if self.take(";") or (is_set and self.take("END")):
                 continue
+            start = self._at
             try:
-                found.append(self._statement())
+                statement = self._statement()
                 if self.token.kind != "end" and not self.peek(";"):
                     raise self.fault("expected ; or the end")
+                found.append(statement)
             except SqlError as error:
                 faults += error.faults
                 self._depth = 0
                 self.skip_statement()
-        return found, faults
+                failed |= self._changed(start)
+                is_set = is_set or self._tokens[start].upper in {"EXECUTE", "EXPLAIN"}
+        return found, faults, failed
+
+    def _changed(self, start: int) -> set[str]:
+        """Return the tables, views and functions that a statement with a fault would have changed."""
+        words = self._tokens[start : self._at]
+        found = {it.text for before, it in pairwise(words) if before.upper == "INTO"}
+        created = next((it.text for it in words if it.upper not in _BEFORE_NAMES), "")
+        return {*found, created} if words and words[0].upper == "CREATE" else found
 
     def columns(self) -> Elements:
         """Read columns up to the end of the text."""
@@ -158,7 +184,7 @@ class _StatementReader(QueryReader):
 
     def _set(self) -> Statement:
         start = self.skip()
-        key = self.text("a key in quotes, as in SET 'table.exec.state.ttl' = '1 d'")
+        key = self.text("a key in quotes, as in SET 'malflow.on-error' = 'skip'")
         self.need("=")
         return tree.Command("SET", None, (key, self.text("a value in quotes")), span=self.since(start))
 
