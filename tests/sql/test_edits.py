@@ -56,7 +56,9 @@ def run(text: str, script: Sequence[Any], backend: FsspecBackend | None = None, 
 
         provider.sql("shop", connect=connect).run(f"{BIDS}{text}")
 
-    SingleThreadRuntime(build, *([] if backend is None else [backend]), **options).execute()
+    if backend is not None:
+        options["persistence"] = backend
+    SingleThreadRuntime(build, **options).execute()
     return Counter(tuple(it.values()) for it in sinks["hot"].values)
 
 
@@ -310,7 +312,11 @@ def test_a_second_edit_finds_what_the_first_has_left() -> None:
     """The parts of a state are stored as the program has them that took the snapshot."""
     rows = bids(7)
     script, backend = [*rows[:10], END, *rows[10:20], END, *rows[20:]], in_memory()
-    texts = [["COUNT(*)", "item", "SUM(price)", "MAX(price)"], ["MAX(price)", "item", "COUNT(*)"], ["item", "MAX(price)"]]
+    texts = [
+        ["COUNT(*)", "item", "SUM(price)", "MAX(price)"],
+        ["MAX(price)", "item", "COUNT(*)"],
+        ["item", "MAX(price)"],
+    ]
     for columns in texts[:2]:
         run(query("tumble", columns), script, backend, at_end="keep")
     found = run(query("tumble", texts[2]), script, backend, at_end="finish")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -343,10 +344,13 @@ class QueryBinder(SourceBinder):
             more = _sets_of(it, bind) if isinstance(it, tree.GroupingSets) else [[bind(it)]]
             sets = [[*known, *new] for known in sets for new in more]
         known = dict.fromkeys(key for keys in sets for key in keys)
-        groups = [self._group_by(query, relation, where, keys, {*known}.difference(keys), parts) for keys in sets]
+        groups = []
+        for keys in sets:
+            binder = self if len(sets) == 1 else self._below(_set_name(keys, relation))
+            groups.append(binder.group_by(query, relation, where, keys, {*known}.difference(keys), parts))
         return groups[0] if len(groups) == 1 else self._united(groups, query.span)
 
-    def _group_by(
+    def group_by(
         self,
         query: tree.Select,
         relation: Relation,
@@ -522,6 +526,13 @@ def _sets_of(node: tree.GroupingSets, bind: Callable[[Expression], Typed]) -> li
         else [sets[:count] for count in counts]
     )
     return [[key for keys in parts for key in keys] for parts in chosen]
+
+
+def _set_name(keys: Sequence[Typed], relation: Relation) -> str:
+    """Return the name of a grouping set: its keys without the window, so no other set counts."""
+    own = [it for it in keys if not (isinstance(it, Column) and relation.fields[it.index].window)]
+    texts = (re.sub(r"\W+", "_", str(it.written)) for it in in_order(own))
+    return "_".join(["by", *(texts if own else ["nothing"])])
 
 
 def _moved(node: Typed, by: int) -> Typed:

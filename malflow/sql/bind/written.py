@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -34,6 +34,16 @@ def inner(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
+@dataclass(frozen=True, slots=True)
+class _Word(Expression):
+    """A text that stands for an expression."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Written:
     """The text of an expression, made when it is asked for: few expressions are of a state.
 
@@ -44,7 +54,7 @@ class Written:
         functions: the names of the user's functions.
     """
 
-    __slots__ = ("_functions", "_node", "_parameters", "_scope", "_text")
+    __slots__ = ("_functions", "_node", "_parameters", "_scope", "_tree")
 
     def __init__(
         self, node: Expression, scope: Scope, parameters: Mapping[str, Value], functions: Container[str]
@@ -53,32 +63,35 @@ class Written:
         self._scope = scope
         self._parameters = parameters
         self._functions = functions
-        self._text = ""
+        self._tree: Expression | None = None
+
+    @property
+    def tree(self) -> Expression:
+        """The expression with the expressions of its columns in it; one word if that is too long."""
+        if self._tree is None:
+            found: Expression = renewed(self._node, self._canonical, Expression)
+            text = str(found)
+            digest = blake2b(text.encode(), digest_size=16).hexdigest()
+            self._tree = found if len(text) <= _LONGEST else _Word(f"{text[: _LONGEST // 2]}... ({digest})")
+        return self._tree
 
     def __str__(self) -> str:
-        if not self._text:
-            text = str(renewed(self._node, self._canonical, Expression))
-            digest = blake2b(text.encode(), digest_size=16).hexdigest()
-            self._text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... ({digest})"
-        return self._text
+        return str(self.tree)
 
     def _canonical(self, node: Expression) -> Expression | None:
         match node:
             case Reference():
                 column, members = self._scope.find(node)
+                its = column.written
+                found = its.tree if isinstance(its, Written) else _Word(inner(str(its)))
                 path = "".join(f".{quoted_name(it.text)}" for it in members)
-                return _verbatim(f"{inner(str(column.written))}{path}")
+                return _Word(f"{inner(str(found))}{path}") if members else found
             case Literal(kind="PARAMETER"):
-                value = self._parameters[node.text]
-                return _verbatim(f"{value.value!r}")
+                return _Word(repr(self._parameters[node.text].value))
             case Call() if node.name.text not in self._functions and node.name.text != node.name.text.upper():
                 known = replace(node, name=Name(node.name.text.upper()))
                 return renewed(known, self._canonical, Expression)  # type: ignore[no-any-return]  # a call
         return None
-
-
-def _verbatim(text: str) -> Literal:
-    return Literal("WORD", text)
 
 
 class Path:

@@ -122,6 +122,8 @@ def _windows(spec: WindowSpec, time: SqlType) -> str:
     """Return windows in words."""
     if spec.kind == "COUNTING":
         return f"COUNTING {spec.size}"
+    if spec == WindowSpec("TUMBLE", 1):
+        return f"the windows of rows of {time.name}"
     step = f" every {_span(spec.step, time)}" if spec.step else ""
     offset = f" from {_span(spec.offset, time)}" if spec.offset else ""
     return f"{spec.kind} {_span(spec.size, time)}{step}{offset} of {time.name}"
