@@ -2,9 +2,9 @@
 
 A format version once released is read for ever: the folders ``format-*`` beside this file are never written again, and
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
-same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables`` and ``broadcasts``, with
-`tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled` and
-`tests.golden.everywhere`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
+same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables``, ``broadcasts`` and ``statements``, with
+`tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled`,
+`tests.golden.everywhere` and `tests.golden.stated`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
 `tests.golden.moments` and `tests.golden.members`, whose keys had other places. ``parts`` and ``dealt`` are of one
 dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them. ``packed`` has data
 files of version 2.
@@ -52,6 +52,7 @@ from tests.golden.moments import build_moments, build_plain_moments
 from tests.golden.parted import ROWS, build_parts
 from tests.golden.program import VALUES, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
+from tests.golden.stated import build_statements
 from tests.golden.tabled import build_tables
 from tests.golden.windowed import START, build_windows
 from tests.golden.write import JOBS, PACKED, PLACED, Job, backend_of, run, run_windows
@@ -283,6 +284,7 @@ RUNTIMES = {
         ("limits", build_limits),
         ("tables", build_tables),
         ("broadcasts", build_broadcasts),
+        ("statements", build_statements),
     ],
 )
 def test_readings_continue_from_golden_files(

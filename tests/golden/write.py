@@ -26,6 +26,7 @@ from tests.golden.moments import build_moments
 from tests.golden.parted import build_parts
 from tests.golden.program import CODECS, Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
+from tests.golden.stated import build_statements
 from tests.golden.tabled import build_tables
 from tests.golden.windowed import build_windows, readings
 
@@ -114,6 +115,7 @@ def main() -> None:
         "limits": (build_limits, JOBS),
         "tables": (build_tables, JOBS),
         "broadcasts": (build_broadcasts, JOBS),
+        "statements": (build_statements, JOBS),
         "moments": (build_moments, [PLACED]),
         "members": (build_members, [PLACED]),
         "parts": (build_parts, [PLACED]),
