@@ -242,4 +242,42 @@ SQL_BUGS = [
         "        if lost and self._is_read:",
         (f"{_OF_TIME}::test_rows_without_the_time_that_a_view_reads_are_refused",),
     ),
+    Bug(
+        "the name of a window moves when a WHERE is added",
+        "a query with a condition is another one",
+        "sql/bind/queries.py",
+        'self._names.give("group" if at_end else "window")',
+        'self._names.give("group" if at_end else "window" if where is None else "filtered")',
+        ("tests/sql/test_names.py::test_an_edit_elsewhere_moves_no_name",),
+    ),
+    Bug(
+        "a column of a row in a state is read by its place",
+        "rows have their columns in the order of the query",
+        "states/kinds.py",
+        "return [it() if callable(it) else parts[it] for it in self.places[number]]",
+        "return [it() if callable(it) else parts[at] for at, it in enumerate(self.places[number])]",
+        (
+            "tests/sql/test_edits.py::test_rows_in_a_state_find_their_columns_by_name",
+            "tests/sql/test_edits.py::test_edits_that_are_kept_go_on_as_one_run",
+        ),
+    ),
+    Bug(
+        "the definition of a window has no size",
+        "the partition of time is compared anyway",
+        "sql/build/layouts.py",
+        'return f"{spec.kind} {_span(spec.size, time)}{step}{offset} of {time.name}"',
+        'return f"{spec.kind}{step}{offset} of {time.name}"',
+        ("tests/sql/test_edits.py::test_a_refusal_names_both_definitions",),
+    ),
+    Bug(
+        "an accumulator takes the place of one that was removed",
+        "the parts of a state are in the order of their names",
+        "states/kinds.py",
+        "had.index(it) if it in had else",
+        "has.index(it) if it in had else",
+        (
+            "tests/sql/test_edits.py::test_edits_that_are_kept_go_on_as_one_run",
+            "tests/sql/test_edits.py::test_a_second_edit_finds_what_the_first_has_left",
+        ),
+    ),
 ]
