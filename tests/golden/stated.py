@@ -47,7 +47,8 @@ INSERT INTO first SELECT sensor, hours, rn FROM (SELECT sensor, hours, ROW_NUMBE
   window_end ORDER BY hours DESC, sensor) AS rn FROM TABLE(TUMBLE(TABLE few, DESCRIPTOR(ts), INTERVAL '4' HOUR)))
   WHERE rn <= 2;
 INSERT INTO minutes WITH counts AS (SELECT window_time AS at, sensor, COUNT(*) AS n
-  FROM TABLE(TUMBLE(TABLE few, DESCRIPTOR(ts), INTERVAL '2' HOUR)) GROUP BY window_start, window_end, window_time, sensor)
+  FROM TABLE(TUMBLE(TABLE few, DESCRIPTOR(ts), INTERVAL '2' HOUR))
+  GROUP BY window_start, window_end, window_time, sensor)
   SELECT window_start, MAX(n) FROM TABLE(TUMBLE(TABLE counts, DESCRIPTOR(at), INTERVAL '8' HOUR))
   GROUP BY window_start, window_end;
 """

@@ -4,10 +4,10 @@ A format version once released is read for ever: the folders ``format-*`` beside
 neither they nor the dataflows in `tests.golden.program` (formats 1 and 2) and `tests.golden.windowed` may change. The
 same holds for the folders ``rollups``, ``patterns``, ``limits``, ``tables``, ``broadcasts`` and ``statements``, with
 `tests.golden.rolled_up`, `tests.golden.matched`, `tests.golden.limited`, `tests.golden.tabled`,
-`tests.golden.everywhere` and `tests.golden.stated`, of kinds of state that came after their format, and for ``moments`` and ``members``, with
-`tests.golden.moments` and `tests.golden.members`, whose keys had other places. ``parts`` and ``dealt`` are of one
-dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them. ``packed`` has data
-files of version 2.
+`tests.golden.everywhere` and `tests.golden.stated`, of kinds of state that came after their format, and for ``moments``
+and ``members``, with `tests.golden.moments` and `tests.golden.members`, whose keys had other places. ``parts`` and
+``dealt`` are of one dataflow, `tests.golden.parted`: before the parts of sources were dealt, their hash placed them.
+``packed`` has data files of version 2.
 Whoever changes what is written (manifests, data files, how codecs write) raises the format's number, teaches the
 readers both, and writes the new folder, once, by ``python -m tests.golden.write``.
 """
