@@ -240,6 +240,8 @@ class Catalog:
             on_error=self._settings.on_error,
             optioned=partial(self._optioned, text),
         )
+        if reads:
+            environment = replace(environment, lost=lambda rows, into: self._lose(rows, into, text))
         if self._outside.prompt is not None:
             environment = replace(environment, path=self._at_path, ends=self.ends)
         return QueryBinder(environment, names)
@@ -360,9 +362,13 @@ class Catalog:
     def _insert(self, statement: tree.Insert, text: Source) -> None:
         self._now = set()
         table, rows = self._bound(statement, text, self._names)
-        is_first, name = not table.is_inserted, statement.table.text
+        self._add(table, rows, statement.table.text, statement.table.span, text)
+
+    def _add(self, table: Table, rows: Relation, name: str, span: Span, text: Source) -> None:
+        """Add rows to a table."""
+        is_first = not table.is_inserted
         table.ends = table.ends and (table.is_written or self.ends(rows))
-        place = f"{text.name}:{text.position(statement.span.start)[0]}"
+        place = f"{text.name}:{text.position(span.start)[0]}"
 
         given = self._within(rows, text)
 
@@ -378,11 +384,29 @@ class Catalog:
             if self._leads_to(name, self._now):
                 wrong = "reads itself; use a process function in Python"
         if wrong:
-            raise _fault(f"{name!r} {wrong}", statement.table.span, text)
+            raise _fault(f"{name!r} {wrong}", span, text)
         self._used.add(name)
         if is_first and table.is_written:
             on_error = self._settings.on_error
             self._at_end(lambda: table.write(self._sinks[name], place, on_error))
+
+    def _lose(self, rows: Relation, into: Name, text: Source) -> None:
+        """Insert late rows that a query drops into a table."""
+        table, names = self._table_of(into, text), self.names(into.text)
+        self._sinks[into.text] = self._sinks.get(into.text) or names.own("sink")
+        statement = tree.Insert(into, tree.Values((), span=into.span), span=into.span)
+        self._add(table, inserted(rows, statement, table.stored, text, names), into.text, into.span, text)
+
+    def _table_of(self, name: Name, text: Source) -> Table:
+        """Return a table by its name."""
+        table = self._tables.get(name.text)
+        if table is None:
+            self._check_failed(name.text, text)
+            hint = meant(name.text, self._tables, else_="CREATE TABLE makes one")
+            raise _fault(f"no table {name.text!r}{hint}", name.span, text)
+        if table.refusal:
+            raise _fault(f"{name.text!r} {table.refusal}", name.span, text)
+        return table
 
     def _leads_to(self, name: str, read: set[str]) -> bool:
         """Whether tables and views read a table, by themselves or through others."""
@@ -396,17 +420,10 @@ class Catalog:
         self, statement: tree.Insert, text: Source, above: Names, *, reads: bool = True
     ) -> tuple[Table, Relation]:
         """Return the table of an INSERT, and its rows with the columns of the table."""
-        name = statement.table.text
-        table = self._tables.get(name)
-        names = above.below(name)
-        if table is None:
-            if name in self._failed:
-                self._binder(text, names, reads=reads).whole(statement.query)
-            self._check_failed(name, text)
-            hint = meant(name, self._tables, else_="CREATE TABLE makes one")
-            raise _fault(f"no table {name!r}{hint}", statement.table.span, text)
-        if table.refusal:
-            raise _fault(f"{name!r} {table.refusal}", statement.table.span, text)
+        names = above.below(statement.table.text)
+        if statement.table.text in self._failed:
+            self._binder(text, names, reads=reads).whole(statement.query)
+        table = self._table_of(statement.table, text)
         relation = self._binder(text, names, reads=reads).whole(statement.query)
         return table, inserted(relation, statement, table.stored, text, names)
 

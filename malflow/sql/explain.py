@@ -20,6 +20,7 @@ from malflow.sql.bind.relations import (
     Union,
     Windowed,
     Within,
+    may_be_late,
 )
 from malflow.sql.bind.scope import WindowSpec
 from malflow.sql.tables import Table
@@ -61,7 +62,7 @@ def explained(roots: Sequence[Root], text: Source, table: Callable[[str], Table]
     for head, relation in roots:
         if head is not None:
             what, name, notes = head
-            late = "late rows: written too" if tree.has_late(relation) and notes else ""
+            late = "late rows: written too" if may_be_late(relation) and notes else ""
             rows.append((what, _MODE, name, "; ".join(filter(None, (notes, late)))))
         rows += tree.rows(relation, text, int(head is not None))
     return aligned(rows)
@@ -89,19 +90,6 @@ class _Tree:
         for it in inputs:
             yield from self.rows(it, text, depth + 1, on_error)
 
-    def has_late(self, relation: Relation) -> bool:
-        """Whether some of its rows may be late."""
-        match relation:
-            case Scan():
-                return self._table(relation.table).time != ""
-            case Union():
-                return any(map(self.has_late, relation.inputs))
-            case Calc() | Windowed() | Expanded() | Within():
-                return self.has_late(relation.input)
-            case Parted():
-                return relation.is_late and self.has_late(relation.input)
-        return False
-
     def _told(self, relation: Relation, text: Source) -> tuple[str, str, tuple[Relation, ...]]:
         """Return the words for a relation, for its state, and its inputs."""
         match relation:
@@ -113,7 +101,7 @@ class _Tree:
                 where = " AND ".join(_written(it, text) for it in conjuncts(relation.where))
                 return f"calc WHERE {where}" if where else "calc", _STATELESS, (relation.input,)
             case Union():
-                late = "; late rows: split off again, by the least watermark" if self.has_late(relation) else ""
+                late = "; late rows: split off again, by the least watermark" if may_be_late(relation) else ""
                 return "UNION ALL", f"{_STATELESS}{late}", relation.inputs
             case Parted() | Windowed():
                 return f"rows {_which(relation)}", _STATELESS, (relation.input,)
@@ -139,7 +127,7 @@ class _Tree:
         return what, self._of_windows(relation.input, "aggregates"), (relation.input,)
 
     def _of_windows(self, relation: Relation, kept: str) -> str:
-        late = "; late rows: taken while their window is open" if self.has_late(relation) else ""
+        late = "; late rows: taken while their window is open" if may_be_late(relation) else ""
         return f"state: {kept} of each open window and key, until it closes{late}"
 
     def _joined(self, relation: Joined, text: Source) -> tuple[str, str, tuple[Relation, ...]]:
@@ -147,7 +135,7 @@ class _Tree:
         by, inputs = _by(keys, text), (relation.left, relation.right)
         digits = next((it.type.size for it in relation.left.fields if it.is_time), 0)
         if relation.spec is not None:
-            late = "; late rows: taken while their window is open" if any(map(self.has_late, inputs)) else ""
+            late = "; late rows: taken while their window is open" if any(map(may_be_late, inputs)) else ""
             state = f"state: the rows of open windows, until they close{late}"
             return f"{relation.how} JOIN in each window{by}", state, inputs
         before, after = (_span(it, digits) for it in relation.interval)

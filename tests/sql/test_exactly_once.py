@@ -13,13 +13,15 @@ pytestmark = pytest.mark.slow
 
 BIDS = """
 CREATE TABLE bids (item BIGINT, price DECIMAL(10, 2), channel STRING, ts TIMESTAMP(3),
-  WATERMARK FOR ts AS ts - INTERVAL '3' SECOND) WITH ('url' = 'kafka://broker/bids');
+  WATERMARK FOR ts AS ts - INTERVAL '3' SECOND) WITH ('url' = 'kafka://broker/bids', 'late' = 'late_bids');
+CREATE TABLE lost (item BIGINT, price DECIMAL(10, 2), channel STRING, ts TIMESTAMP(3)) WITH ('url' = 'kafka://b/lost');
 """
 
 QUERIES = {
     "tumble": (
         "a TIMESTAMP(3), item BIGINT, m DECIMAL(10, 2), n BIGINT, mean DECIMAL(38, 6), d BIGINT, c STRING",
-        """SELECT window_start, item, MAX(price), COUNT(*), AVG(price), COUNT(DISTINCT channel), MIN(channel)
+        """SELECT /*+ LATE('lost') */ window_start, item, MAX(price), COUNT(*),
+        AVG(price), COUNT(DISTINCT channel), MIN(channel)
         FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, item""",
     ),
     "session": (
@@ -37,6 +39,16 @@ QUERIES = {
         "item BIGINT, p DECIMAL(10, 2), q DECIMAL(10, 2)",
         """SELECT l.item, l.price, r.price FROM bids l LEFT JOIN bids r ON l.item = r.item
         AND r.ts BETWEEN l.ts + INTERVAL '1' SECOND AND l.ts + INTERVAL '2' SECOND""",
+    ),
+    "counting": (
+        "a BIGINT, b BIGINT, item BIGINT, p DECIMAL(38, 2), t TIMESTAMP(3)",
+        """SELECT window_start, window_end, item, SUM(price), FIRST_VALUE(ts) FROM TABLE(COUNTING(TABLE bids
+        PARTITION BY item, 3)) GROUP BY window_start, window_end, item""",
+    ),
+    "late": (
+        "item BIGINT, ts TIMESTAMP(3), is_late BOOLEAN",
+        """SELECT item, ts, TRUE FROM late_bids UNION ALL
+        SELECT item, ts, FALSE FROM bids WHERE CURRENT_WATERMARK(ts) IS NULL OR ts > CURRENT_WATERMARK(ts)""",
     ),
     "windows": (
         "a TIMESTAMP(3), n BIGINT",

@@ -352,10 +352,62 @@ def test_windows_of_rows_that_would_be_wrong_are_refused(query: str, fault: str)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_rows_on_time_are_joined_with_late_ones_while_their_window_is_open(workers: int) -> None:
+def test_rows_on_time_are_joined_with_late_ones_in_open_windows(workers: int) -> None:
     windows = "(SELECT * FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND)))"
     text = f"CREATE VIEW good AS SELECT * FROM l WHERE {ON_TIME}"
     query = f"SELECT a.v, b.v FROM {windows.format('good')} a LEFT JOIN {windows.format('r')} b ON {SAME}"
     left, right = [row(1, 1, 1), row(1, 2, 5), row(1, 3, 2)], [row(1, 4, 1), row(1, 5, 9), row(1, 6, 2)]
     expected = [(left, right) for left in (1, 2) for right in (4, 5, 6)]
     assert result_of(text, "v INT, w INT", query, workers, l=apart(left), r=apart(right)) == expected
+
+
+# Late rows that operators drop
+
+
+LOST = """CREATE TABLE lost (x INT, v INT, ts TIMESTAMP(3)) WITH ('url' = 'kafka://lost');
+CREATE TABLE lost_r (x INT, v INT, ts TIMESTAMP(3)) WITH ('url' = 'kafka://lost_r');"""
+DROPPED = apart([row(1, 1, 1), row(1, 2, 5), row(1, 3, 20), row(1, 4, 3), row(1, 5, 19), row(1, 6, 18)])
+"""Row 4 is too late for its window of 10 seconds, row 6 is late and in time for it."""
+NUMBERS = "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS n"
+OF_TEN = "FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("query", "lost", "lost_r"),
+    [
+        (tumble("l", columns="/*+ LATE('lost') */ COUNT(*), SUM(v)"), [4], []),
+        (f"SELECT /*+ LATE('lost') */ n, v FROM (SELECT x, v, {NUMBERS}, ts {OF_TEN}) WHERE n <= 2", [4], []),
+        (
+            "SELECT /*+ LATE('l' = 'lost', 'b' = 'lost_r') */ l.v, b.v FROM l JOIN r b ON l.x = b.x AND l.ts = b.ts",
+            [4, 6],
+            [4, 6],
+        ),
+    ],
+)
+def test_late_rows_that_an_operator_drops_are_written(
+    query: str, lost: list[int], lost_r: list[int], workers: int
+) -> None:
+    text = f"{TABLES} {LOST} CREATE TABLE o (n BIGINT, v INT) WITH ('url' = 'kafka://o'); INSERT INTO o {query}"
+    found = run_sql(text, {"l": DROPPED, **({"r": DROPPED} if lost_r else {})}, parallelism=workers)
+    assert sorted(it["v"] for it in found["lost"]) == lost
+    assert sorted(it["v"] for it in found.get("lost_r", ())) == lost_r
+
+
+@pytest.mark.parametrize(
+    ("hint", "query", "fault"),
+    [
+        ("LATE('lots')", tumble("l"), "no table 'lots'; did you mean 'lost'?"),
+        ("LATE", tumble("l"), "LATE has a table for the late rows of each input; write LATE('lost')"),
+        ("LATE('o')", tumble("l"), "3 columns for 2 columns of 'o'"),
+        ("LATE('lost')", "SELECT x, v FROM l", "no operator of this SELECT drops late rows; write LATE in the SELECT"),
+        (
+            "LATE('lost')",
+            "SELECT l.v, r.v FROM l JOIN r ON l.x = r.x AND l.ts = r.ts",
+            "LATE has a table for the late rows of each input; write LATE('l' = 'lost_l', 'r' = 'lost_r')",
+        ),
+    ],
+)
+def test_a_table_of_late_rows_that_does_not_fit_is_refused(hint: str, query: str, fault: str) -> None:
+    (found,) = faults_of(f"{LOST} INSERT INTO o {query.replace('SELECT', f'SELECT /*+ {hint} */', 1)}")
+    assert found.startswith(fault)

@@ -16,6 +16,7 @@ POLICIES = ("fail", "skip", "dead_letter")
 _PLACES = {
     "NAME": ("query", "NAME('hot')"),
     "ON_ERROR": ("query", "ON_ERROR('skip')"),
+    "LATE": ("query", "LATE('lost')"),
     "OPTIONS": ("table", "OPTIONS('start' = 'latest')"),
 }
 """The hints, with what each belongs to and an example."""

@@ -11,6 +11,7 @@ from typing import Any
 from malflow.sql.bind.hints import POLICIES, hints_of, one_text
 from malflow.sql.bind.joins import conjuncts, together
 from malflow.sql.bind.lateness import kept_rows
+from malflow.sql.bind.lost import dropping, late_hint, lost_rows, side_of, with_rows
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed, within
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
 from malflow.sql.bind.sources import SourceBinder, collected, counting_fields, named, window_fields
@@ -172,7 +173,8 @@ class QueryBinder(SourceBinder):
     def _hinted(self, query: tree.Select, hints: Mapping[str, tree.Hint]) -> Relation:
         """Return the rows of a SELECT with hints.
 
-        NAME pins the names of its operators. ON_ERROR is the policy for rows that fail, also in its subqueries.
+        NAME pins the names of its operators. ON_ERROR is the policy for rows that fail, also in its subqueries. LATE
+        has the tables for late rows that are dropped.
         """
         environment, names = self._environment, self._names
         if named := hints.get("NAME"):
@@ -184,7 +186,27 @@ class QueryBinder(SourceBinder):
         if guarded := hints.get("ON_ERROR"):
             environment = replace(environment, on_error=one_text(guarded, self._fault, POLICIES))
         found = QueryBinder(environment, names).bind(query)
+        if late := hints.get("LATE"):
+            found = self._losing(found, late)
         return within(found, environment.on_error) if guarded else found
+
+    def _losing(self, found: Relation, hint: tree.Hint) -> Relation:
+        """Return the rows of a SELECT. The late rows that its operator drops are written to the tables of LATE."""
+        drops = dropping(found)
+        if len(drops) != 1:
+            what = "several operators drop" if drops else "no operator of this SELECT drops"
+            cure = "write LATE in the SELECT with the windows, the first rows or the join"
+            raise self._fault(f"{what} late rows; {cure}", hint.span)
+        it = drops[0]
+        if isinstance(it, Group):
+            found, it = with_rows(found, it)
+        for alias, table in hint.arguments or (("", ""),):
+            side = side_of(it, alias)
+            if side is None or not table:
+                raise self._fault(f"LATE has a table for the late rows of each input; {late_hint(it)}", hint.span)
+            if self._environment.lost:
+                self._environment.lost(lost_rows(it, self._names, side), Name(table, span=hint.span))
+        return found
 
     def _parted(self, query: tree.Select, relation: Relation) -> tuple[tree.Select, Relation]:
         """Return a query without its conditions about CURRENT_WATERMARK, and the rows that these keep."""
@@ -293,7 +315,8 @@ class QueryBinder(SourceBinder):
         ways = tuple((down, first) for _, down, first in relation.order)
         ended = at_end(relation.fields)
         made = (*ended, Field("number", ended[relation.number].type))
-        top = Top(made, name, calc, keys, ways, count, relation.spec, relation.is_newest and count == 1)
+        is_newest = relation.is_newest and count == 1
+        top = Top(made, name, calc, keys, ways, count, relation.spec, is_newest, relation.number)
         scope = self._scope(top)
         columns = [scope.column(width if at == relation.number else at, span) for at in range(width)]
 

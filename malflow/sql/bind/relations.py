@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.text import Source
@@ -15,6 +15,7 @@ __all__ = [
     "Group",
     "Joined",
     "Literals",
+    "Lost",
     "Numbered",
     "Parted",
     "Relation",
@@ -23,6 +24,8 @@ __all__ = [
     "Union",
     "Windowed",
     "Within",
+    "inputs",
+    "may_be_late",
     "scans",
     "within",
 ]
@@ -197,6 +200,7 @@ class Top(Relation):
         count: how many rows stay.
         spec: the windows.
         is_newest: whether it is the last row by time: of equal ones the one that came last.
+        number: the place of the column that becomes the number, in the rows.
     """
 
     input: Relation
@@ -205,6 +209,20 @@ class Top(Relation):
     count: int
     spec: WindowSpec
     is_newest: bool = False
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Relation):
+    """The rows that an operator dropped because they were late.
+
+    Attributes:
+        input: the windows, first rows or join. The rows are the ones of its input.
+        side: of a join which input: 0 or 1.
+    """
+
+    input: Relation
+    side: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,24 +247,33 @@ def within(relation: Relation, on_error: str, source: Source | None = None) -> R
     return Within(relation.fields, relation.name, relation, on_error, source)
 
 
+def inputs(relation: Relation) -> Iterator[Relation]:
+    """Yield the relations that a relation is made of."""
+    for it in fields(relation):
+        value = getattr(relation, it.name)
+        if isinstance(value, Relation):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (part for part in value if isinstance(part, Relation))
+
+
 def scans(relation: Relation) -> Iterator[Scan]:
     """Yield the tables of the catalogue that a relation reads."""
+    if isinstance(relation, Scan):
+        yield relation
+    for it in inputs(relation):
+        yield from scans(it)
+
+
+def may_be_late(relation: Relation) -> bool:
+    """Whether some rows of a relation may be late. The results of windows and of joins are on time."""
     match relation:
         case Scan():
-            yield relation
-        case Joined(left=left, right=right):
-            yield from scans(left)
-            yield from scans(right)
-        case Union(inputs=inputs):
-            for it in inputs:
-                yield from scans(it)
-        case (
-            Calc(input=of)
-            | Windowed(input=of)
-            | Group(input=of)
-            | Expanded(input=of)
-            | Numbered(input=of)
-            | Top(input=of)
-            | Within(input=of)
-        ):
-            yield from scans(of)
+            return any(it.is_time for it in relation.fields)
+        case Union():
+            return any(map(may_be_late, relation.inputs))
+        case Calc() | Windowed() | Expanded() | Within():
+            return may_be_late(relation.input)
+        case Parted():
+            return relation.is_late and may_be_late(relation.input)
+    return False

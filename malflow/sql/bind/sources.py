@@ -42,6 +42,7 @@ class Environment:
         ends: whether the rows of a relation end; None where that is not asked.
         on_error: the policy for rows that fail.
         optioned: returns the relation of a table by its name, read with the options of a hint by an operator's names.
+        lost: adds late rows that a query drops to a table; None where queries are explained.
     """
 
     source: Source
@@ -54,6 +55,7 @@ class Environment:
     ends: Callable[[Relation], bool] | None = None
     on_error: str = "fail"
     optioned: Callable[[Name, tree.Hint, Names], Relation] | None = None
+    lost: Callable[[Relation, Name], object] | None = None
 
 
 class SourceBinder:

@@ -15,6 +15,7 @@ from malflow.sql.bind.relations import (
     Group,
     Joined,
     Literals,
+    Lost,
     Parted,
     Relation,
     Scan,
@@ -129,6 +130,7 @@ class StreamBuilder:
         self._text = Source("")
         self._on_error: Any = "fail"
         self._built: dict[str, Rows] = {}
+        self._lost_by: dict[str, list[Any]] = {}  # by an operator's name the late rows that it drops, of each input
 
     def rows(self, relation: Relation) -> Rows:
         """Return the streams of a relation. Views and common tables are read several times, and have one name."""
@@ -156,7 +158,10 @@ class StreamBuilder:
     def _scan(self, relation: Scan) -> Rows:
         """Return the rows of a table; none of one that nothing fills."""
         rows = self._table(relation.table).rows()
-        return rows or Rows(self._provider.new_stream().source(f"{relation.name}.nothing", SingleIteratorSource([])))
+        return rows or Rows(self._no_rows(f"{relation.name}.nothing"))
+
+    def _no_rows(self, name: str) -> Any:
+        return self._provider.new_stream().source(name, SingleIteratorSource([]))
 
     def _each(self, rows: Rows, build: Callable[[Any, str], Any]) -> Rows:
         """Return both streams after an operator; that of the late rows has a name of its own."""
@@ -241,7 +246,9 @@ class StreamBuilder:
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator, layout=layout)
-        return windows.allow_late(source.late).aggregate(relation.name, aggregator, layout=layout).results
+        found = windows.allow_late(source.late).aggregate(relation.name, aggregator, layout=layout)
+        self._lost_by[relation.name] = [found.too_late]
+        return found.results
 
     def _every(self, relation: Relation) -> Any:
         """Return all rows of a relation as one stream, by their arrival if that is known."""
@@ -283,6 +290,7 @@ class StreamBuilder:
     def _joined(self, relation: Joined) -> Rows:
         left, right = self.rows(relation.left), self.rows(relation.right)
         if relation.spec is None:  # late rows of joins in time are dropped
+            self._lost_by[relation.name] = [left.late, right.late]
             left, right = Rows(left.on_time), Rows(right.on_time)
         name, keys = relation.name, relation.keys
         widths = len(relation.left.fields) - keys, len(relation.right.fields) - keys
@@ -305,7 +313,8 @@ class StreamBuilder:
             groups = windows.cogroup(name, second.on_time, layout=layout)
         else:
             late = windows.allow_late(first.late)
-            groups = late.cogroup(name, second.on_time, late=[second.late], layout=layout).results
+            groups, lost = late.cogroup(name, second.on_time, late=[second.late], layout=layout)
+            self._lost_by[name] = lost[::-1] if is_swapped else lost
         if _overlap(relation.spec):
             groups = self._owned(groups, name)
         return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how, is_swapped=is_swapped)))
@@ -315,6 +324,11 @@ class StreamBuilder:
         made = _elements(operand, relation)
         source, name, on_error = self.rows(relation.input), relation.name, self._on_error
         return self._each(source, lambda it, end: it.flat_map(f"{name}{end}", made, on_error=on_error))
+
+    def _lost(self, relation: Lost) -> Rows:
+        self.rows(relation.input)
+        found = self._lost_by.get(relation.input.name, [None, None])[relation.side]
+        return Rows(self._no_rows(relation.name) if found is None else found)
 
     _BUILDERS: ClassVar[dict[type[Relation], Callable[[Any, Any], Rows]]] = {
         Scan: _scan,
@@ -327,6 +341,7 @@ class StreamBuilder:
         Joined: _joined,
         Expanded: _expanded,
         Top: _top,
+        Lost: _lost,
     }
     """What builds each relation."""
 
