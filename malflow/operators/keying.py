@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from malflow.errors import failures
@@ -141,6 +142,10 @@ class AssignPart(KeyBy):
         return (parted.with_values(packed),)
 
 
+_PLAIN_PARTS = PLAIN_TYPES | {type(None)}
+"""Types of parts of a tuple that are valid in a key, whatever their value."""
+
+
 def check_keys(operator: Operator, keys: Sequence[Any], batch: Batch) -> None:
     """Check the keys that an operator's function has returned for the records of a batch.
 
@@ -148,6 +153,8 @@ def check_keys(operator: Operator, keys: Sequence[Any], batch: Batch) -> None:
         OperatorError: naming the record with an invalid key.
     """
     if PLAIN_TYPES.issuperset(keys.kinds() if is_column(keys) else map(type, keys)):
+        return
+    if not is_column(keys) and {*map(type, keys)} == {tuple} and _PLAIN_PARTS.issuperset(map(type, chain(*keys))):
         return
     for index, key in enumerate(keys):
         try:

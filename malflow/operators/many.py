@@ -11,6 +11,7 @@ from malflow.operators.failures.guard import Guard, is_fatal
 from malflow.operators.failures.halves import Answered, Call, DependsOnNeighbours, by_halves, first_failure
 from malflow.operators.failures.surviving import record_of, rows_parked, settled, without
 from malflow.records.batch import Batch
+from malflow.records.columnar import is_columnar
 from malflow.words import plural, short_repr
 
 __all__ = ["CallsTogether", "FilterMapMany"]
@@ -84,11 +85,16 @@ class CallsTogether(Operator):
 
 
 class FilterMapMany(CallsTogether):
-    """Replace the values of a batch with as many, and drop the records for which the function answers None."""
+    """Replace the values of a batch with as many, and drop the records for which the function answers None.
+
+    A function with a true attribute `reads_columns` gets values that are columns as they are.
+    """
 
     def process(self, batch: Batch) -> Sequence[Batch]:
         """Call the function, unless there is no record."""
-        values: Sequence[Any] = [*batch.values]
+        values = batch.values
+        if not (is_columnar(values) and getattr(self.callback, "reads_columns", False)):
+            values = [*values]
         if not values:
             return (batch,)
         if self.guard is not None:

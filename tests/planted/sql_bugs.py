@@ -131,6 +131,22 @@ SQL_BUGS = [
         ("tests/sql/test_tables.py::test_rows_are_joined_with_the_window_that_ends_at_their_time",),
     ),
     Bug(
+        "a column of wider numbers needs no check",
+        "all of them are integers",
+        "sql/build/columns.py",
+        "bits is not None and int(bits[1]) <= INTEGERS[kind.kind]",
+        "bits is not None",
+        (f"{_FUSED}test_columns_of_arrow_become_the_same_rows_as_dicts",),
+    ),
+    Bug(
+        "columns of instants with a zone are taken as ones without",
+        "the unit is the same",
+        "sql/build/columns.py",
+        ' or (unit[2] is None) is (kind.kind == "TIMESTAMP_LTZ")',
+        "",
+        (f"{_FUSED}test_columns_of_arrow_become_the_same_rows_as_dicts",),
+    ),
+    Bug(
         "the columns of a tuple are taken from a value of any class",
         "all values of a stream are of one class",
         _DOORS,

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import make_dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import SingleThreadRuntime
+from malflow.connectors.parquet import ArrowSource
 from malflow.errors import OperatorError
+from malflow.records.columnar import rows_made
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.sql.bind.scope import Field
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
+from malflow.sql.parser.statements import parse_columns
+from malflow.sql.syntax.queries import ColumnDef
 from malflow.sql.text import Source
 from malflow.sql.types import BIGINT, STRING, SqlType
 from malflow.words import short_repr
@@ -148,3 +154,66 @@ def test_a_part_that_fails_is_named_with_its_place(kind: str) -> None:
     row = KINDS[kind]([0, 1, *[None] * (len(NAMES) - 2)])
     with pytest.raises(OperatorError, match=r"operator 's\.q\.calc' failed .*in 'j / i' \(q:1:8\)"):
         rows_of([row], "SELECT j / i AS k FROM t")
+
+
+def outcome(source: Any, schema: str, on_error: str = "fail") -> Any:
+    """Return the rows of a source by a door, or the message of its error."""
+    sink = VecSink[Any, Any, Any]()
+    names = [it.split()[0] for it in schema.split(", ")]
+    fields = [Field(it.name.text, it.type) for it in parse_columns(Source(schema)) if isinstance(it, ColumnDef)]
+
+    def build(provider: Any) -> None:
+        made = chain(Door(fields, "t"), every(fields), Source(""))
+        stream = provider.new_stream().source("values", source).select_columns("some", *names)
+        stream.filter_map_many("rows", made, on_error=on_error).sink("out", sink)
+
+    try:
+        SingleThreadRuntime(build).execute()
+    except OperatorError as error:
+        return str(error)
+    return sink.values
+
+
+ARRAYS = [
+    pa.array([1, -5, 3, 300], pa.int64()),
+    pa.array([1, None, 3, 127], pa.int8()),
+    pa.array([1, 2**63, 3, 4], pa.uint64()),
+    pa.array([1 << 40, None, 2, 3], pa.int64()),
+    pa.array([0.5, None, math.nan, 1e300], pa.float64()),
+    pa.array([0.5, 2.0, 1.0, 3.25], pa.float32()),
+    pa.array([True, None, False, True]),
+    pa.array(["a", "abc", None, ""]),
+    pa.array(["a", "b", "a", "c"]).dictionary_encode(),
+    pa.array([b"a", None, b"abc", b""]),
+    *(pa.array([0, 1500, 7, -1], pa.timestamp(unit)) for unit in ("s", "ms", "us")),
+    pa.array([0, None, 7, -1], pa.timestamp("ms")),
+    pa.array([0, 1000, 7, -1], pa.timestamp("us", tz="UTC")),
+    pa.array([0, None, 7, -1], pa.date32()),
+    pa.array([Decimal("1.50"), None, Decimal("99.25"), Decimal("0.00")]),
+]
+TYPES = ["BIGINT", "INT", "TINYINT", "DOUBLE", "FLOAT", "BOOLEAN", "STRING", "VARCHAR(2)", "VARBINARY(2)", "BYTES"]
+TYPES += [
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6)",
+    "TIMESTAMP_LTZ(6)",
+    "DATE",
+    "DECIMAL(4, 2)",
+    "BIGINT NOT NULL",
+    "STRING NOT NULL",
+]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda it: f"{it.type}-{it.null_count}")
+def test_columns_of_arrow_become_the_same_rows_as_dicts(array: Any, kind: str) -> None:
+    table = pa.table({"v": array, "n": list(range(4)), "other": list(range(4))})
+    schema = f"v {kind}, n INT"
+    for on_error in ("fail", "skip"):
+        found = [outcome(it, schema, on_error) for it in (ArrowSource(table), SingleIteratorSource(table.to_pylist()))]
+        assert repr(found[0]) == repr(found[1])
+
+
+def test_columns_make_no_rows_before_the_door() -> None:
+    before = rows_made()
+    assert len(outcome(ArrowSource(pa.table({"v": [*range(50)]})), "v BIGINT")) == 50
+    assert rows_made() - before <= 1  # a batch of one row is read as a row

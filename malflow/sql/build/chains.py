@@ -13,7 +13,9 @@ from decimal import Decimal, localcontext
 from hashlib import blake2b
 from typing import Any
 
+from malflow.records.columnar import is_columnar
 from malflow.sql.bind.scope import Field
+from malflow.sql.build.columns import columns_of
 from malflow.sql.build.doors import Door, Exit
 from malflow.sql.functions import namespace
 from malflow.sql.functions.numbers import DECIMALS
@@ -78,7 +80,7 @@ def chain(
         columns = [f"c{at}, " if at in writer.used else "_, " for at in range(width)]
         return _function(row, f"for {''.join(columns).rstrip() or '_'} in rows", needs_context, constants)
     constants |= {**given.constants, "row_of": given.row}
-    return _by_class(lambda kind: _function(row, given.clauses(kind), needs_context, {**constants, "kind": kind}))
+    return _of_values(given, lambda clauses, more: _function(row, clauses, needs_context, {**constants, **more}))
 
 
 def leaves(leaving: Exit) -> Chain:
@@ -102,16 +104,24 @@ def _function(row: str, clauses: str, needs_context: bool, constants: dict[str, 
     )
 
 
-def _by_class(make: Callable[[type], Chain]) -> Chain:
-    """Return a function that is made for the class of the first value, once for each class."""
-    made: dict[type, Chain] = {}
+def _of_values(door: Door, make: Callable[[str, dict[str, object]], Chain]) -> Chain:
+    """Return the function of values. Its loops are made for each class of values, and kind of columns, that comes."""
+    made: dict[object, Chain] = {}
 
     def calc(values: Sequence[Any]) -> list[Any]:
+        if is_columnar(values) and len(values) > 1:  # a value alone is explained, if it fails
+            columns = columns_of(values, door.fields)
+            if columns is not None:
+                items, unsure = columns
+                if unsure not in made:
+                    made[unsure] = make(door.clauses_of_columns(unsure), {})
+                return made[unsure](items)
         kind = type(values[0])
         if kind not in made:
-            made[kind] = make(kind)
+            made[kind] = make(door.clauses(kind), {"kind": kind})
         return made[kind](values)
 
+    calc.reads_columns = True  # type: ignore[attr-defined]  # a mark for `filter_map_many`
     return calc
 
 

@@ -73,6 +73,12 @@ class Door:
         checks = "".join(_check(f"c{at}", it.type, at, as_json=self._as_json) for at, it in enumerate(self.fields))
         return f"for v in rows for {columns.rstrip()} in [{taken} if type(v) is kind else read(v, names)]{checks}"
 
+    def clauses_of_columns(self, unsure: Sequence[int]) -> str:
+        """Return the clauses of a comprehension over columns, with checks of those at some places."""
+        columns = "".join(f"c{at}, " for at in range(len(self.fields)))
+        checks = "".join(_check(f"c{at}", self.fields[at].type, at, as_json=self._as_json) for at in unsure)
+        return f"for {columns.rstrip()} in zip(*rows){checks}"
+
     def row(self, value: Any) -> tuple[Any, ...]:
         """Return the row of a value.
 

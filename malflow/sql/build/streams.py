@@ -383,14 +383,19 @@ def _no_key(_message: Any) -> tuple[()]:
 def _join_key(keys: Sequence[Field], side: str) -> Any:
     """Return the places of the key, or the function that returns it: one with NULL equals none of the other side."""
     count = len(keys)
+    is_alone = count == 1 and not keys[0].type.items  # a collection may equal the key of NULL
     if not any(it.type.nullable for it in keys):
-        return tuple(range(count)) or _no_key
+        return 0 if is_alone else tuple(range(count)) or _no_key
 
     def key(message: Any) -> Any:
         found = message.value[:count]
         return (side, *found) if None in found else found
 
-    return key
+    def only(message: Any) -> Any:
+        found = message.value[0]
+        return (side, None) if found is None else found
+
+    return only if is_alone else key
 
 
 def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
