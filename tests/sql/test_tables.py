@@ -276,6 +276,10 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
         ),
         ("CREATE FUNCTION f AS 'no.such.module:f'", ["'no.such.module' can't be imported"]),
         ("CREATE FUNCTION f AS 'math:sinn'", ["'math' has no function 'sinn'; did you mean 'sin'?"]),
+        (
+            f"{KNOWN} INSERT INTO a (x) SELECT t.y FROM (VALUES (1 / 0), (1), (CAST('z' AS INT))) AS t(y)",
+            ["VALUES can't be computed: division by zero in '1 / 0'", "'z' is not of type INT in \"CAST('z' AS INT)\""],
+        ),
         ("SET 'table.exec.state.ttl' = '1 d'", ["no key 'table.exec.state.ttl'; each state"]),
         (
             "SELECT 1; SELEC; CREATE STREAM s (x INT)",

@@ -25,11 +25,13 @@ from malflow.sql.bind.relations import (
     Within,
 )
 from malflow.sql.bind.scope import Field, WindowSpec
+from malflow.sql.bind.sources import collected
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
 from malflow.sql.build.layouts import LayoutMaker
-from malflow.sql.text import Source
+from malflow.sql.text import NOWHERE, Fault, Source, SqlError
+from malflow.sql.typed import Typed
 from malflow.states.kinds import StateLayout
 from malflow.windows import Windows, counting, cumulating, session, sliding, tumbling
 
@@ -169,9 +171,20 @@ class StreamBuilder:
         return Rows(build(rows.on_time, ""), late)
 
     def _literals(self, relation: Literals) -> Rows:
-        evaluate = [chain(0, row, self._text) for row in relation.rows]
-        values = [it([()])[0] for it in evaluate]
+        values = collected(self._literal, relation.rows)
         return Rows(self._provider.new_stream().source(relation.name, SingleIteratorSource(values)))
+
+    def _literal(self, row: Sequence[Typed]) -> Any:
+        """Return a row of VALUES, computed once.
+
+        Raises:
+            SqlError: if it can't be computed.
+        """
+        try:
+            return chain(0, row, self._text)([()])[0]
+        except Exception as error:
+            span = row[0].span if row else NOWHERE
+            raise SqlError([Fault(f"VALUES can't be computed: {error}", span, self._text)]) from error
 
     def _calc(self, relation: Calc) -> Rows:
         return self._computed(relation, self._taken(relation.input), relation.name)
