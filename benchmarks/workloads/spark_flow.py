@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from processor_time import cpu_seconds
+
 from malflow import DataMessage, StreamProvider, agg, limit_out_of_orderness, rendezvous_select
 from malflow.runtime.spark.runtime import SparkHandle, SparkRuntime
 from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.snapshot import FsspecBackend
 from malflow.sources import StatefulSource, StatefulSourceImpl, StatefulSourcePartition
 from malflow.windows import tumbling
-from workloads.measured import Measured, cpu_seconds, scattered
+from workloads.measured import Measured, scattered
 
 __all__ = [
     "FEWEST_TICKS",

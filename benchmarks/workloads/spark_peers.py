@@ -15,12 +15,13 @@ from statistics import median
 from typing import Any
 
 import pandas as pd
+from processor_time import cpu_seconds
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from workloads.measured import Measured, cpu_seconds
+from workloads.measured import Measured
 from workloads.spark_flow import FEWEST_TICKS, add, from_start_to_start, start_of
 from workloads.spark_windows import SPARK_WINDOWS
 
