@@ -139,9 +139,7 @@ class QueryBinder(SourceBinder):
 
     def _selected(self, query: tree.Select) -> Relation:
         """Return the rows of a SELECT without QUALIFY."""
-        relation = (
-            self._from(query.source, query.where) if query.source else Literals((), self._names.give("values"), ((),))
-        )
+        relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
         query, relation = self._parted(query, relation)
         columns = [it for item in query.items for it in self._columns(item, relation)]
         binder = self._binder(relation, "SELECT", aggregates=True)

@@ -11,7 +11,7 @@ from typing import Any
 from malflow.errors import MalflowError
 from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.hints import hints_of
-from malflow.sql.bind.joins import JoinParts, join_parts, together
+from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
@@ -126,10 +126,9 @@ class SourceBinder:
             fields.append(made)
         return Calc(tuple(fields), self._names.give("calc"), relation, where, tuple(items))
 
-    def _from(self, ref: tree.TableRef, where: Expression | None = None) -> Relation:
-        """Return the rows of FROM. A condition of WHERE may bound the time of a join."""
+    def _from(self, ref: tree.TableRef) -> Relation:
         if isinstance(ref, tree.Join):
-            return self._join(ref, where)
+            return self._join(ref)
         found = self._table(ref)
         name = ref.alias.text if ref.alias else _name_of(ref) if isinstance(ref, tree.NamedTable) else ""
         found = self.renamed(found, ref.columns, ref.span)
@@ -229,7 +228,7 @@ class SourceBinder:
         name = self._names.give("windows")
         return Windowed((*fields, *added), name, relation, 0, WindowSpec("COUNTING", count), partition)
 
-    def _join(self, ref: tree.Join, where: Expression | None) -> Relation:
+    def _join(self, ref: tree.Join) -> Relation:
         left = self._from(ref.left)
         self.refuse_open(left, ref.span)
         if isinstance(ref.right, tree.Unnest | tree.TableCall):
@@ -242,13 +241,10 @@ class SourceBinder:
             raise self._fault("a join needs a condition: ON, or an equality in WHERE", ref.span)
         both = Joined((*left.fields, *right.fields), "", left, right, 0, ref.how)
         condition = ref.on or Literal("TRUE", "", span=ref.span)
-        parts = join_parts(self._binder(both, "ON").condition(condition), left, right)
-        if where and ref.how == "INNER" and parts.low is None and parts.high is None:
-            more = join_parts(self._binder(both, "WHERE").condition(where), left, right)
-            parts = replace(parts, low=more.low, high=more.high)
-        return self._joined(both, parts, ref.span)
+        return self._joined(both, self._binder(both, "ON").condition(condition), ref.span)
 
-    def _joined(self, both: Joined, parts: JoinParts, span: Span) -> Relation:
+    def _joined(self, both: Joined, condition: Typed, span: Span) -> Relation:
+        parts = join_parts(condition, both.left, both.right)
         how = "INNER" if both.how == "CROSS" else both.how
         is_window = parts.is_window
         if not parts.left and not is_window:
