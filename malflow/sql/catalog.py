@@ -19,7 +19,7 @@ from malflow.sql.bind.scope import meant
 from malflow.sql.bind.sources import Environment, collected, path_name
 from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.build.python_aggregates import PythonAggregate
-from malflow.sql.build.python_functions import Function, imported
+from malflow.sql.build.python_functions import Broken, Function, imported
 from malflow.sql.build.streams import Leaving, Rows, StreamBuilder
 from malflow.sql.declared import Connect, Outside, Prompt, created, declared_options
 from malflow.sql.explain import Root, aligned, explained
@@ -104,7 +104,11 @@ class Catalog:
             return f"{name!r} is not a name that SQL writes without quotes"
         if name.upper() in RESERVED:
             return f"SQL has {name.upper()} itself"
-        return f"there is a function {name!r} already" if name.upper() in self._functions else ""
+        return f"there is a function {name!r} already" if self._is_taken(name) else ""
+
+    def _is_taken(self, name: str) -> bool:
+        known = self._functions.get(name.upper())
+        return known is not None and not isinstance(known, Broken)
 
     def run(self, text: Source, tell: Callable[[str], object], *, python: bool = True) -> list[str]:
         """Run the statements of a text; return the names of the tables that INSERTs write to so far.
@@ -332,14 +336,22 @@ class Catalog:
 
     def _create_function(self, statement: tree.CreateFunction, text: Source) -> None:
         name = statement.name.text
-        if statement.if_not_exists and name.upper() in self._functions:
+        if statement.if_not_exists and self._is_taken(name):
             return
+        try:
+            self._functions[name.upper()] = self._made(statement, text)
+        except SqlError as error:
+            self._functions.setdefault(name.upper(), Broken(name, error))
+            raise
+
+    def _made(self, statement: tree.CreateFunction, text: Source) -> Function | PythonAggregate:
+        name = statement.name.text
         if not self._imports:
             wrong = "CREATE FUNCTION imports a module of Python, which is not allowed here"
             raise _fault(wrong, statement.span, text)
         if taken := self._taken(name):
             raise _fault(taken, statement.name.span, text)
-        self._functions[name.upper()] = imported(statement, text)
+        return imported(statement, text)
 
     def _create_table(self, statement: tree.CreateTable, text: Source, names: Names) -> None:
         name = statement.name.text
@@ -475,7 +487,7 @@ class Catalog:
 
     def _own_functions(self) -> list[str]:
         """Return the names of functions of Python, as they were given."""
-        return sorted(it.name for it in self._functions.values())
+        return sorted(it.name for it in self._functions.values() if not isinstance(it, Broken))
 
     def _known(self, what: str, statement: tree.Command, text: Source) -> str:
         """Return the name of a table, view or function that a statement names."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malflow import GraphError, OperatorError, SingleThreadRuntime, agg
 from malflow.aggregators.fuse import compile_kernel
+from malflow.connectors.parquet import ArrowSource
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import tumbling
@@ -131,10 +133,15 @@ def test_only_none_is_skipped() -> None:
 
 def run(values: list[Any], build: Callable[[Any], Any], workers: int = 1) -> list[Any]:
     """Return the values that a stream of them becomes."""
+    return run_source(SingleIteratorSource(values), build, workers)
+
+
+def run_source(source: Any, build: Callable[[Any], Any], workers: int = 1) -> list[Any]:
+    """Return the values that the stream of a source becomes."""
     sink = VecSink[Any, Any, Any]()
 
     def flow(provider: Any) -> None:
-        build(provider.new_stream().source("values", SingleIteratorSource(values))).sink("out", sink)
+        build(provider.new_stream().source("values", source)).sink("out", sink)
 
     SingleThreadRuntime(flow, parallelism=workers).execute()
     return sink.values
@@ -176,6 +183,17 @@ def test_a_value_without_the_place_is_named(value: Any, words: str) -> None:
     ):
         with pytest.raises(OperatorError, match=words):
             run([value], build)
+
+
+def test_rows_of_columns_have_no_places() -> None:
+    table = pa.table({"town": ["Ulm", "Bonn"], "people": [1, 2]})
+    for build in (
+        lambda stream: stream.key_distribute("key", 0),
+        lambda stream: stream.event_time("time", 1, out_of_orderness=0),
+        lambda stream: stream.key_distribute("key", "town").aggregate("sum", agg.sum(1)),
+    ):
+        with pytest.raises(OperatorError, match=r"the value has no places; write the name of an item: \['town', 'peop"):
+            run_source(ArrowSource(table), build)
 
 
 @pytest.mark.parametrize("key", [-1, True, (), ("a", 1), (0, -1), 1.5])

@@ -98,6 +98,33 @@ SQL_BUGS = [
         ("tests/sql/test_patterns.py::test_ends_of_a_text_may_not_overlap_in_it",),
     ),
     Bug(
+        "a function of Python is called with NULL",
+        "it may look at None itself",
+        "sql/build/python_functions.py",
+        "            if it is None and not kind.nullable:",
+        "            if it is None and not values:",
+        (
+            "tests/sql/test_python.py::test_a_table_function_adds_its_rows",
+            "tests/sql/test_tables.py::test_a_function_of_python_gets_values_and_is_not_called_with_null",
+        ),
+    ),
+    Bug(
+        "an aggregator of Python adds rows with NULL in one of two arguments",
+        "the other one has a value",
+        "sql/build/python_aggregates.py",
+        "        if None in values:",
+        "        if values[0] is None:",
+        ("tests/sql/test_python.py::test_an_aggregator_skips_null",),
+    ),
+    Bug(
+        "an argument of a function is cast to another family",
+        "a cast exists",
+        "sql/build/python_aggregates.py",
+        "        if found is None and _holds(wanted_type, it.type):",
+        "        if found is None:",
+        ("tests/sql/test_python.py::test_calls_that_do_not_fit_are_refused",),
+    ),
+    Bug(
         "a comment that is not closed is read as signs",
         "the next comment may be closed",
         "sql/text.py",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import pytest
 
@@ -43,6 +43,16 @@ def named(text: str) -> Iterator[Word]:
 def plain(text: str) -> Iterator[Plain]:
     for it in text.split():
         yield Plain(it, len(it))
+
+
+class Typed(TypedDict):
+    word: str
+    size: int | None
+
+
+def typed(text: str) -> Iterator[Typed]:
+    for it in text.split():
+        yield {"size": len(it), "word": it}
 
 
 def count_up(count: int, step: int = 1) -> Iterator[int]:
@@ -103,7 +113,7 @@ class Weighted(agg.Aggregator[tuple[float, int], tuple[float, int], float]):
         return acc[0] / acc[1]
 
 
-FUNCTIONS = (pairs, named, plain, count_up, wrong_later, no_iterator, broken, failing, spread)
+FUNCTIONS = (pairs, named, plain, typed, count_up, wrong_later, no_iterator, broken, failing, spread)
 
 
 def rows_of(text: str, values: Any = TEXTS, schema: str = "id BIGINT, city STRING") -> list[Any]:
@@ -134,7 +144,7 @@ def rows_of(text: str, values: Any = TEXTS, schema: str = "id BIGINT, city STRIN
 WORDS = [(1, "a", 1), (1, "bb", 2)]
 
 
-@pytest.mark.parametrize("function", ["pairs", "named", "plain"])
+@pytest.mark.parametrize("function", ["pairs", "named", "plain", "typed"])
 @pytest.mark.parametrize(
     ("join", "more"),
     [
@@ -233,6 +243,7 @@ ONE_SESSION = IN_WINDOWS.format("SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '4' S
         ("weighted(n, id)", TUMBLED, [(5 / 3,), (21 / 16,)]),
         ("newest(ts) = TIMESTAMP '1970-01-01 00:00:03'", TUMBLED, [(True,), (False,)]),
         ("weighted(CAST(NULL AS DOUBLE), id)", TUMBLED, [(None,), (None,)]),
+        ("weighted(id, n)", TUMBLED, [(5 / 3,), (21 / 4,)]),
     ],
 )
 def test_an_aggregator_skips_null(select: str, windows: str, expected: list[Any]) -> None:
@@ -337,3 +348,21 @@ def test_a_file_of_sql_names_generators_and_aggregators() -> None:
 @pytest.mark.slow
 def test_functions_and_aggregators_survive_crashes_and_rescales() -> None:
     assert_exactly_once(sql_dataflow(OF_FILE), {"sql.bids": bids(30)}, max_examples=10)
+
+
+@pytest.mark.parametrize("target", ["no.such:f", f"{__name__}:later", f"{__name__}:EACH", "nothing"])
+def test_a_function_that_can_not_be_made_is_told_once(target: str) -> None:
+    text = f"""CREATE TABLE o (x BIGINT) WITH ('url' = 'o.jsonl'); CREATE FUNCTION f AS '{target}';
+    INSERT INTO o SELECT f(1) FROM TABLE(f(2)); INSERT INTO o SELECT F(3); SHOW USER FUNCTIONS;"""
+    told: list[str] = []
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        with pytest.raises(SqlError) as caught:
+            sql.run(text, tell=told.append)
+        assert len(caught.value.faults) == 1
+        sql.function(broken, "f")
+        provider.new_stream().source("one", SingleIteratorSource([1])).sink("out", VecSink())
+
+    SingleThreadRuntime(build).execute()
+    assert told == ["none"]

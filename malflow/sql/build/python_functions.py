@@ -17,7 +17,7 @@ from malflow.sql.typed import Called, Typed
 from malflow.sql.types import SqlType
 from malflow.words import did_you_mean, error_line, short_repr
 
-__all__ = ["Function", "imported"]
+__all__ = ["Broken", "Function", "imported"]
 
 
 class Function:
@@ -36,6 +36,7 @@ class Function:
         GraphError: if an annotation is missing, or has no type of SQL.
     """
 
+    gives_rows: bool
     is_aggregate = False
     """Whether it takes the rows of a group."""
 
@@ -55,6 +56,29 @@ class Function:
             return Called(SqlType("ARRAY", False, items=(types.gives,)), span, call, tuple(fit))
         is_strict = any(not it.nullable and arg.type.nullable for it, arg in zip(takes, fit, strict=True))
         return Called(types.gives.as_nullable(types.gives.nullable or is_strict), span, call, tuple(fit))
+
+
+class Broken(Function):
+    """A function that could not be made. A call of it has the fault of its CREATE FUNCTION, so one is reported.
+
+    Args:
+        name: its name in SQL.
+        error: the fault.
+    """
+
+    gives_rows = False
+
+    def __init__(self, name: str, error: SqlError) -> None:
+        self.name = name
+        self._error = error
+
+    def bind(self, arguments: Sequence[Typed], span: Span, fault: Callable[[str, Span], SqlError]) -> Typed:
+        """Raise the fault.
+
+        Raises:
+            SqlError: always.
+        """
+        raise self._error
 
 
 class Call:
