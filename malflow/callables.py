@@ -256,12 +256,16 @@ def returns_nothing(function: Any) -> bool:
     code = target.__code__
     if code.co_flags & _RUNS_LATER or code.co_name == "<lambda>":
         return False
-    ends = list(_ends(code))
-    if not ends or not all(is_none for _, is_none in ends):
+    ends = []
+    for end, is_none in _ends(code):  # reading the rest of a long function takes longer than all else
+        if not is_none:
+            return False
+        ends.append(end)
+    if not ends:
         return False
     definition = _definition(code)
     if definition is None:
-        return all(_is_implied(code, end) for end, _ in ends)
+        return all(_is_implied(code, end) for end in ends)
     return all(it.value is None for it in _returns(definition))
 
 

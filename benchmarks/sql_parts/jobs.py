@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from random import Random
 from typing import Any, NamedTuple
 
@@ -12,15 +13,17 @@ from malflow.sinks import StatelessSink, StatelessSinkImpl
 from malflow.sources import SingleIteratorSource
 from malflow.windows import session, sliding, tumbling
 
-__all__ = ["BATCHES", "Totals", "chains", "run", "times"]
+__all__ = ["Totals", "bids", "chains", "run", "times"]
 
-BATCHES = (65_536, 8_192, 256)
-"""The sizes of batches at which the function of a chain is called alone."""
+_SMALL = 256
+"""The records of a small batch. The largest ones that the engine makes have 8,192."""
 
 _FLOOR, _LEAST = 5_000_000, 30_000
 _NULLS = 0.1
 """The share of NULLs in a column that has some."""
 
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_NAMES = ("auction", "bidder", "price", "channel", "ts")
 _SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, ts BIGINT"
 _CHAIN = """
 SELECT auction, bidder, price * 2 AS price, channel, ts FROM bids
@@ -85,10 +88,21 @@ def bids(count: int, *, nulls: bool) -> list[dict[str, Any]]:
 class Chain(NamedTuple):
     """A chain as SQL and by hand, over rows of one kind."""
 
-    rows: list[Any]
     by_sql: Callable[[Any, Any], None]
     by_hand: Callable[[Any, Any], None]
+    checked: Callable[[Any, Any], None]
     column: Any
+
+
+class _Few(SingleIteratorSource[Any]):
+    """A list of rows that comes in small batches."""
+
+    def build_part(self, part: Any) -> Any:
+        """Return a reader that returns a few rows at a time."""
+        found = super().build_part(part)
+        take = found.poll_batch
+        found.poll_batch = lambda limit: take(min(limit, _SMALL))  # type: ignore[method-assign]
+        return found
 
 
 def chains(count: int) -> Mapping[str, Chain]:
@@ -99,25 +113,47 @@ def chains(count: int) -> Mapping[str, Chain]:
         tuples = [tuple(it.values()) for it in dicts]
         objects = [Bid(*it) for it in tuples]
         what = "with NULLs" if nulls else "without"
-        found[f"dicts, {what}"] = _chain(dicts, dict, _hand_dicts(nulls), "price")
-        found[f"tuples, {what}"] = _chain(tuples, tuple, _hand_tuples(nulls), 2)
-        found[f"objects to tuples, {what}"] = _chain(objects, tuple, _hand_objects(nulls), 2)
+        found[f"dicts, {what}"] = _chain(dicts, dict, _hand_dicts(nulls), itemgetter(*_NAMES), "price")
+        found[f"tuples, {what}"] = _chain(tuples, tuple, _hand_tuples(nulls), tuple, 2)
+        found[f"objects to tuples, {what}"] = _chain(objects, tuple, _hand_objects(nulls), tuple, 2)
+        found[f"dicts, {what}, by {_SMALL}"] = _chain(
+            _Few(dicts), dict, _hand_dicts(nulls), itemgetter(*_NAMES), "price"
+        )
     return found
 
 
-def _chain(rows: list[Any], kind: Any, by_hand: tuple[Any, Any], column: Any) -> Chain:
+def _chain(rows: Any, kind: Any, by_hand: tuple[Any, Any], read: Any, column: Any) -> Chain:
+    rows = rows if isinstance(rows, _Few) else SingleIteratorSource(rows)
     predicate, mapper = by_hand
-    return Chain(rows, partial(_chain_by_sql, rows, kind), partial(_chain_by_hand, rows, predicate, mapper), column)
+    hand = partial(_chain_by_hand, rows, predicate, mapper)
+    return Chain(partial(_chain_by_sql, rows, kind), partial(hand, None), partial(hand, _checking(read)), column)
 
 
-def _chain_by_sql(rows: list[Any], kind: Any, provider: Any, sink: Any) -> None:
+def _checking(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that checks the types of a bid as SQL's door does, as one writes it by hand."""
+
+    def check(it: Any) -> Any:
+        auction, bidder, price, channel, ts = read(it)
+        for number in (auction, bidder, price, ts):
+            if number is not None and (type(number) is not int or not _LOWEST <= number <= _HIGHEST):
+                raise ValueError(f"{number!r} is no BIGINT")
+        if channel is not None and type(channel) is not str:
+            raise ValueError(f"{channel!r} is no STRING")
+        return it
+
+    return check
+
+
+def _chain_by_sql(rows: Any, kind: Any, provider: Any, sink: Any) -> None:
     sql = provider.sql("shop")
-    sql.table("bids", provider.new_stream().source("bids", SingleIteratorSource(rows)), _SCHEMA)
+    sql.table("bids", provider.new_stream().source("bids", rows), _SCHEMA)
     sql.query("dear", _CHAIN).rows(kind).sink("out", sink)
 
 
-def _chain_by_hand(rows: list[Any], predicate: Any, mapper: Any, provider: Any, sink: Any) -> None:
-    stream = provider.new_stream().source("bids", SingleIteratorSource(rows))
+def _chain_by_hand(rows: Any, predicate: Any, mapper: Any, check: Any, provider: Any, sink: Any) -> None:
+    stream = provider.new_stream().source("bids", rows)
+    if check is not None:
+        stream = stream.map("check", check)
     stream.filter("dear", predicate).map("row", mapper).sink("out", sink)
 
 

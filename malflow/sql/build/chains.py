@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -71,11 +72,16 @@ def chain(
     row = f"({''.join(f'{it}, ' for it in columns)})" if leaving is None else leaving.source(columns, fitting)
     if where is not None:
         row = f"{row} if {writer.when(where)} else None"
-    parts = _parts([*([where] if where is not None else []), *items], width, text)
     nodes = [*items] if where is None else [where, *items]
     needs_context = any(it.type.kind == "DECIMAL" for node in nodes for it in all_within(node))
     named = {} if leaving is None else leaving.constants
-    constants = {**writer.constants, **named, "parts": parts, "explain": explain, "row_of": tuple}
+    constants = {
+        **writer.constants,
+        **named,
+        "parts": partial(_parts, nodes, width, text),
+        "explain": explain,
+        "row_of": tuple,
+    }
     if isinstance(given, int):
         columns = [f"c{at}, " if at in writer.used else "_, " for at in range(width)]
         return _function(row, f"for {''.join(columns).rstrip() or '_'} in rows", needs_context, constants)
@@ -146,13 +152,13 @@ def _parts(nodes: Sequence[Typed], width: int, text: Source) -> list[Part]:
     return found
 
 
-def explain(parts: Sequence[Part], row: Sequence[Any], error: Exception) -> None:
+def explain(parts: Callable[[], Sequence[Part]], row: Sequence[Any], error: Exception) -> None:
     """Raise the error of the first part that fails for a row, with its place.
 
     Raises:
         ValueError: or another class of the same error, if a part fails.
     """
-    for place, source, constants in parts:
+    for place, source, constants in parts():
         function = eval(source, {**namespace(), "Decimal": Decimal, **constants})  # noqa: S307 - as in `defined`
         try:
             with localcontext(DECIMALS):
