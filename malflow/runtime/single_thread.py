@@ -38,7 +38,8 @@ class SingleThreadRuntime(LocalRuntime):
         recovery: what to do if that snapshot is damaged: ``"strict"``, the default, raises; ``"previous"`` restores the
             newest intact one; later records are then processed and written again.
         renamed: the new names of stateful operators, by their old names.
-        allow_dropped_state: stateful operators that may lose their state if the program no longer has them.
+        allow_dropped_state: stateful operators that may lose their state if the program no longer has them, or if they
+            have other windows, aggregators or conditions.
         debug: whether to make checks that are too expensive for production. They detect values that change after they
             were emitted, key functions that are not deterministic, changes of keys that would lose state on several
             workers, and states that differ from the sum of their snapshots. For tests: records are processed one by

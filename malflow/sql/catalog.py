@@ -74,7 +74,7 @@ class Catalog:
         self._used: set[str] = set()
         self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
         self._now: set[str] = set()
-        self._layouts = LayoutMaker(self._names.is_numbered)
+        self._layouts = LayoutMaker(self._names.is_numbered, lambda: self._settings.from_now)
         self._builder = StreamBuilder(provider, self._table, self._layouts)
 
     def names(self, name: str) -> Names:
@@ -233,6 +233,7 @@ class Catalog:
             parameters: the values of parameters.
             reads: whether tables count as read; EXPLAIN reads none.
         """
+        self._settings.is_queried |= reads
         find = self._reading if reads else self._relation
         known = [*self._tables, *self._views]
         environment = Environment(

@@ -12,6 +12,7 @@ from malflow.words import did_you_mean, resembling
 __all__ = ["Settings"]
 
 _ON_ERROR, _IDLE = "malflow.on-error", "table.exec.source.idle-timeout"
+_NEW = "malflow.new-aggregates"
 _ONLY = {
     "table.local-time-zone": ("UTC", "Etc/UTC", "GMT"),
     "execution.runtime-mode": ("streaming",),
@@ -49,6 +50,9 @@ _INSTEAD = {
 }
 """Keys of Flink, or their beginnings, that have no meaning here."""
 
+_OF_NEW = ("refuse", "from-now")
+"""Whether a state that lacks an aggregate is refused, or begins it now: with NULL, or 0 of COUNT."""
+
 _ALIKE = 0.85
 """How alike a key of Flink is to one of ours that was meant: one or two letters are others."""
 
@@ -60,12 +64,16 @@ class Settings:
         on_error: the policy for rows that fail.
         idle_after: the silence after which time advances without a source.
         is_read: whether a source with a watermark has been built.
+        from_now: whether states may begin without aggregates and columns that a snapshot lacks.
+        is_queried: whether a query has been read.
     """
 
     def __init__(self) -> None:
         self.on_error = "fail"
         self.idle_after: timedelta | None = None
         self.is_read = False
+        self.from_now = False
+        self.is_queried = False
 
     def set(self, key: str, value: str) -> str:
         """Set a key; return why that can't be, or an empty text."""
@@ -73,10 +81,12 @@ class Settings:
             return self._set_on_error(value)
         if key == _IDLE:
             return self._set_idle_after(value)
+        if key == _NEW:
+            return self._set_from_now(value)
         if key in _ONLY:
             known = _ONLY[key]
             return "" if value in known else f"{key} is {known[0]!r} only: {_ONLY_WHY[key]}; got {value!r}"
-        keys = [_ON_ERROR, _IDLE, *_ONLY]
+        keys = [_ON_ERROR, _IDLE, _NEW, *_ONLY]
         beginnings = [key.rsplit(".", count)[0] for count in range(key.count(".") + 1)]
         found = next((_INSTEAD[it] for it in beginnings if it in _INSTEAD), None)
         is_near = bool(resembling(key, keys, alike=_ALIKE))
@@ -91,6 +101,14 @@ class Settings:
         if value not in POLICIES:
             return f"{_ON_ERROR} is one of {', '.join(map(repr, POLICIES))}; got {value!r}"
         self.on_error = value
+        return ""
+
+    def _set_from_now(self, value: str) -> str:
+        if value not in _OF_NEW:
+            return f"{_NEW} is one of {', '.join(map(repr, _OF_NEW))}; got {value!r}"
+        if self.is_queried:
+            return f"{_NEW} is for the states of all queries; write it before the first one"
+        self.from_now = value == _OF_NEW[1]
         return ""
 
     def _set_idle_after(self, value: str) -> str:

@@ -101,3 +101,67 @@ def test_a_file_of_sql_may_be_kept_from_importing_python(shop: Path, malflow: Ma
     assert malflow("run", str(shop)).code == 0
     refused = malflow("run", str(shop.parent / "own.py"), "--no-python")
     assert "own.py' is Python itself; --no-python is for a file of SQL" in refused.err
+
+
+def planned(shop: Path, malflow: Malflow, *edits: tuple[str, str]) -> tuple[int, str]:
+    """Run a file, edit it, and return the code and the output of `malflow plan`."""
+    assert malflow("run", shop, "--persistence", shop.parent / "state").code == 0
+    text = shop.read_text()
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    shop.write_text(text)
+    ended = malflow("plan", shop, "--persistence", shop.parent / "state")
+    return ended.code, ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    ("edits", "code", "words"),
+    [
+        ([("INSERT INTO totals SELECT", "INSERT INTO totals   SELECT /* hourly */"), (">= 10", "> 12")], 0, ["= keep"]),
+        ([("COUNT(*)", "CAST(7 AS BIGINT)")], 0, ["= keep", "without count(*)"]),
+        ([("'5' SECOND", "'9' SECOND")], 0, ["= keep"]),
+        (
+            [("COUNT(*)", "MAX(auction)")],
+            10,
+            ["! changed", "max(auction) BIGINT", "'malflow.new-aggregates' = 'from-now'"],
+        ),
+        (
+            [
+                ("COUNT(*)", "MAX(auction)"),
+                ("CREATE TABLE bids", "SET 'malflow.new-aggregates' = 'from-now';\nCREATE TABLE bids"),
+            ],
+            0,
+            ["= keep", "max(auction) BIGINT from now on"],
+        ),
+        ([("'1' MINUTE", "'2' MINUTE")], 10, ["TUMBLE 0:01:00", "TUMBLE 0:02:00", "--drop shop.totals.window"]),
+        (
+            [("window_end, channel", "window_end, auction"), (", channel,", ", CAST(auction AS STRING),")],
+            10,
+            ["by channel STRING", "by auction BIGINT"],
+        ),
+        (
+            [("INSERT INTO totals SELECT", "INSERT INTO totals SELECT /*+ NAME('few') */")],
+            10,
+            ["--rename shop.totals.window=shop.few.window"],
+        ),
+    ],
+    ids=["layout and WHERE", "aggregate removed", "delay", "added", "from now", "size", "keys", "name"],
+)
+def test_a_plan_says_what_an_edit_does(
+    shop: Path, malflow: Malflow, edits: list[tuple[str, str]], code: int, words: list[str]
+) -> None:
+    found, output = planned(shop, malflow, *edits)
+    assert found == code, output
+    assert [it for it in words if it not in output] == [], output
+
+
+def test_a_state_with_a_number_in_its_name_is_told(shop: Path, malflow: Malflow) -> None:
+    text = shop.read_text()
+    insert = text[text.index("INSERT INTO totals") :]
+    shop.write_text(f"{text}{insert}")
+    ended = malflow("check", shop)
+    assert ended.code == 10
+    assert "the name 'shop.totals.window2' has a number" in ended.out
+    shop.write_text(f"{text}{insert.replace('SELECT', '''SELECT /*+ NAME('again') */''', 1)}")
+    assert malflow("check", shop).code == 0

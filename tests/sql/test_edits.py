@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from malflow import SingleThreadRuntime, SnapshotError
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
+from malflow.sql.text import SqlError
 from malflow.testing import END
 from malflow.testing.scripted import ScriptedSource
 from tests.kit.backends import in_memory
@@ -46,7 +47,9 @@ def bids(seed: int, count: int = 30) -> list[Row]:
     ]
 
 
-def run(text: str, script: Sequence[Any], backend: FsspecBackend | None = None, **options: Any) -> Counter[Row]:
+def run(
+    text: str, script: Sequence[Any], backend: FsspecBackend | None = None, *, scaled: Any = abs, **options: Any
+) -> Counter[Row]:
     """Run a text, and return the rows that it inserts into `hot`."""
     sinks: dict[str, VecSink[Any, Any, Any]] = {}
 
@@ -54,7 +57,10 @@ def run(text: str, script: Sequence[Any], backend: FsspecBackend | None = None, 
         def connect(name: str, _url: str, _options: Any) -> Any:
             return ScriptedSource(script) if name == "bids" else sinks.setdefault(name, VecSink())
 
-        provider.sql("shop", connect=connect).run(f"{BIDS}{text}")
+        sql = provider.sql("shop", connect=connect)
+        if scaled is not abs:
+            sql.function(scaled, "scaled")
+        sql.run(f"{BIDS}{text}")
 
     if backend is not None:
         options["persistence"] = backend
@@ -153,6 +159,22 @@ def test_edits_that_are_kept_go_on_as_one_run(source: str, aggregates: list[str]
 def test_a_state_is_known_by_its_meaning(old: str, new: str, same: str) -> None:
     rows = bids(5)
     assert edited(old, new, rows) == uninterrupted(same, rows)
+
+
+def test_the_body_of_a_function_may_change() -> None:
+    rows, cut = bids(9), 15
+    text = query("tumble", ["item", "SUM(scaled(price))"])
+    script, backend = [*rows[:cut], END, *rows[cut:]], in_memory()
+
+    def twice(x: int) -> int:
+        return 2 * x
+
+    def thrice(x: int) -> int:
+        return 3 * x
+
+    run(text, script, backend, scaled=twice, at_end="keep")
+    found = run(text, script, backend, scaled=thrice, at_end="finish")
+    assert found == uninterrupted(query("tumble", ["item", "SUM(price * (2 + part))"]), rows)
 
 
 def test_the_delay_of_a_watermark_may_change() -> None:
@@ -294,6 +316,39 @@ def test_the_units_of_time_can_not_change() -> None:
             run(SUM, script, backend, at_end="finish", allow_dropped_state=["shop.bids.watermark"])
     finally:
         BIDS = was
+
+
+FROM_NOW = "SET 'malflow.new-aggregates' = 'from-now';"
+
+
+@pytest.mark.parametrize("source", [*SOURCES])
+def test_an_aggregate_that_is_added_is_null_or_zero_until_then(source: str) -> None:
+    """The same columns for each row of before the edit that they have for no row."""
+    rows, old = bids(4), query(source, ["item", "MAX(price)"])
+    added = ["SUM(price)", "COUNT(channel)", "MAX(price)"]
+    since = [f"{it} FILTER (WHERE part = 1)" for it in added[:2]]
+    found = edited(old, FROM_NOW + query(source, [*added, "item"]), rows)
+    assert found == uninterrupted(query(source, [*since, "MAX(price)", "item"]), rows)
+
+
+def test_a_column_of_a_join_that_is_added_is_null_until_then() -> None:
+    rows = bids(6)
+    old = JOIN.format(left="item, price, channel, ts", how="INNER", d="r.channel")
+    new = JOIN.format(left="item, price, channel, ts, part", how="INNER", d="CAST(l.part AS STRING)")
+    since = JOIN.format(left="*", how="INNER", d="CAST(NULLIF(l.part, 0) AS STRING)")
+    assert edited(old, FROM_NOW + new, rows) == uninterrupted(since, rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (FROM_NOW.replace("from-now", "from now"), "is one of 'refuse', 'from-now'; got 'from now'"),
+        (f"{SUM} {FROM_NOW}", "is for the states of all queries; write it before the first one"),
+    ],
+)
+def test_the_setting_of_new_aggregates_is_refused_where_it_says_nothing(text: str, words: str) -> None:
+    with pytest.raises(SqlError, match=words):
+        run(text, [])
 
 
 def test_a_query_that_gets_an_alias_is_renamed() -> None:

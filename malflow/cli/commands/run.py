@@ -78,7 +78,12 @@ class _Run(ServingCommand):
 @click.option("--restore", type=RESTORE, help="Begin with this snapshot, with the one of a time, or without state.")
 @click.option("--recovery", type=click.Choice(["strict", "previous"]), help="What to do about a damaged snapshot.")
 @click.option("--rename", type=RENAME, multiple=True, help="An operator with state has another name now.")
-@click.option("--drop", metavar="NAME", multiple=True, help="The state of an operator that is gone may be dropped.")
+@click.option(
+    "--drop",
+    metavar="NAME",
+    multiple=True,
+    help="The state of an operator that is gone, or has changed, may be dropped.",
+)
 @click.option(
     "--sinks",
     type=click.Choice(["exactly_once", "accept_duplicates"]),

@@ -17,10 +17,7 @@ from malflow.sql.types import SqlType
 from malflow.states.kinds import StateLayout
 from malflow.words import plural
 
-__all__ = ["NEW_AGGREGATES", "LayoutMaker", "epochs_of"]
-
-NEW_AGGREGATES = "malflow.new-aggregates"
-"""The setting by which states begin without aggregates and columns that they lack: `from-now`."""
+__all__ = ["LayoutMaker", "epochs_of"]
 
 _NO_AGGREGATE = "a row"
 """The part of a window without aggregates: its rows are counted, so it has a state, and nobody reads the count."""
@@ -31,20 +28,18 @@ class LayoutMaker:
 
     Args:
         is_numbered: whether a number tells the name of an operator from an equal one.
-
-    Attributes:
         from_now: whether states may begin without aggregates and columns that they lack.
     """
 
-    def __init__(self, is_numbered: Callable[[str], bool]) -> None:
+    def __init__(self, is_numbered: Callable[[str], bool], from_now: Callable[[], bool]) -> None:
         self._is_numbered = is_numbered
-        self.from_now = False
+        self._from_now = from_now
 
     def of_group(self, relation: Group) -> StateLayout:
         """Return the layout of a window."""
         fields = relation.input.fields
         parts = parts_of(relation.aggregates, fields)
-        new = {} if not self.from_now else parts
+        new = {} if not self._from_now() else parts
         windows = _windows(relation.spec, relation.fields[0].type)
         names = [*parts] or [_NO_AGGREGATE]
         text = f"{windows}{_by(fields[: relation.keys])}"
@@ -87,13 +82,15 @@ class LayoutMaker:
     def _nulls(self, fields: Sequence[Field]) -> dict[str, Any]:
         """Return the columns that may be NULL in the rows that a state lacks them in."""
         return {
-            name: _null for it, name in zip(fields, _columns(fields), strict=True) if self.from_now and it.type.nullable
+            name: _null
+            for it, name in zip(fields, _columns(fields), strict=True)
+            if self._from_now() and it.type.nullable
         }
 
     def _layout(
         self, name: str, text: str, parts: Sequence[Sequence[str]], new: dict[str, Any], *, of_rows: bool = False
     ) -> StateLayout:
-        without = f"SET '{NEW_AGGREGATES}' = 'from-now' to begin without what it lacks"
+        without = "SET 'malflow.new-aggregates' = 'from-now' to begin without what it lacks"
         cure = "give its query an alias, or its SELECT a name: SELECT /*+ NAME('hot') */"
         remark = f"the name {name!r} has a number, which an edit before it may change; {cure}"
         return StateLayout(text, parts, new, of_rows, without, remark if self._is_numbered(name) else "")
