@@ -82,6 +82,13 @@ def several() -> None:
     assert_type(agg.merged(agg.count(pieces_of)), Aggregator[int, int, int])
 
 
+def places_and_none() -> None:
+    assert_type(agg.sum(1), Aggregator[Any, Any, Any])
+    assert_type(agg.count(1), Aggregator[Any, int, int])
+    assert_type(agg.sum(1, skip_none=True), Aggregator[Any, Any, Any])
+    assert_type(agg.quantiles(None, 0.5, skip_none=True), Aggregator[Any, Any, Any])
+
+
 def functions() -> None:
     def longer(length: int, sale: Sale) -> int:
         return max(length, len(sale.shop))

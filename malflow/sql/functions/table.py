@@ -51,43 +51,26 @@ class Signature(NamedTuple):
     is_lenient: bool = False
 
 
-_FAMILIES: dict[str, frozenset[str]] = {
-    "t": TEXTS,
-    "i": frozenset(INTEGERS),
-    "n": NUMBERS,
-    "d": NUMBERS,
-    "b": frozenset({"BOOLEAN"}),
-    "y": frozenset({"BINARY", "VARBINARY"}),
-    "a": frozenset({"ARRAY"}),
-    "o": frozenset({"MAP"}),
-    "m": TIMES,
-    "x": TIMES | {"DATE"},
-    "c": frozenset({"TIME"}),
-    "u": frozenset({"WORD"}),
-    "r": TEXTS,
-    "f": TEXTS,
-    "p": TEXTS,
+_TAKES: dict[str, tuple[str, frozenset[str] | None]] = {
+    "t": ("text", TEXTS),
+    "i": ("whole number", frozenset(INTEGERS)),
+    "n": ("number", NUMBERS),
+    "d": ("number", NUMBERS),
+    "b": ("boolean", frozenset({"BOOLEAN"})),
+    "y": ("bytes", frozenset({"BINARY", "VARBINARY"})),
+    "a": ("array", frozenset({"ARRAY"})),
+    "o": ("map", frozenset({"MAP"})),
+    "m": ("timestamp", TIMES),
+    "x": ("timestamp or date", TIMES | {"DATE"}),
+    "c": ("time", frozenset({"TIME"})),
+    "u": ("word", frozenset({"WORD"})),
+    "r": ("regular expression", TEXTS),
+    "f": ("pattern", TEXTS),
+    "p": ("path", TEXTS),
+    "*": ("any value", None),
+    "=": ("value", None),
 }
-
-_NAMES = {
-    "t": "text",
-    "i": "whole number",
-    "n": "number",
-    "d": "number",
-    "b": "boolean",
-    "y": "bytes",
-    "a": "array",
-    "o": "map",
-    "m": "timestamp",
-    "x": "timestamp or date",
-    "c": "time",
-    "u": "word",
-    "r": "regular expression",
-    "f": "pattern",
-    "p": "path",
-    "*": "any value",
-    "=": "value",
-}
+"""What each letter stands for, in messages, and the types that it takes; None for all."""
 
 
 def shown(name: str, signature: Signature) -> str:
@@ -96,7 +79,7 @@ def shown(name: str, signature: Signature) -> str:
     for at, letter in enumerate(signature.takes):
         if letter not in "?+":
             mark = signature.takes[at + 1 : at + 2]
-            part = _NAMES[letter]
+            part = _TAKES[letter][0]
             parts.append(f"[{part}]" if mark == "?" else f"{part}, ..." if mark == "+" else part)
     return f"{name}({', '.join(parts)})"
 
@@ -107,7 +90,7 @@ def fitting(signature: Signature, arguments: Types) -> list[Typed] | None:
     if letters is None:
         return None
     for letter, it in zip(letters, arguments, strict=True):
-        family = _FAMILIES.get(letter)
+        family = _TAKES[letter][1]
         is_null = it.type.kind == "NULL" and letter in _DEFAULTS
         if family is not None and it.type.kind not in family and not is_null:
             return None
