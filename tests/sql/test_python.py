@@ -298,7 +298,7 @@ def pair(number: int) -> tuple[int, str]:
     ("register", "words"),
     [
         (lambda sql: sql.function(later), "function 'later' is asynchronous"),
-        (lambda sql: sql.function(untold), "function 'untold' is a generator; say what its rows are"),
+        (lambda sql: sql.function(untold), "function 'untold' is a generator; write the type of its rows"),
         (lambda sql: sql.function(unknown), "the annotations of function 'unknown' can't be read: NameError"),
         (
             lambda sql: sql.function(pair),

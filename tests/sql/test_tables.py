@@ -194,7 +194,7 @@ def test_a_function_that_returns_another_type_is_named() -> None:
 
 def test_a_function_without_types_is_refused() -> None:
     with pytest.raises(
-        GraphError, match=r"parameter 'x' of function '<lambda>' is typing\.Any; types with a column are"
+        GraphError, match=r"parameter 'x' of function '<lambda>' is not annotated; types with a column are"
     ):
         SingleThreadRuntime(lambda provider: provider.sql("s").function(lambda x: x)).execute()
 
@@ -275,6 +275,12 @@ KNOWN = "CREATE TABLE a (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('
             ["option 'url' needs the variable NO_SUCH_NAME, which is not set"],
         ),
         ("CREATE FUNCTION f AS 'no.such.module:f'", ["'no.such.module' can't be imported"]),
+        (
+            "CREATE FUNCTION f AS 'com.shop.Dear'",
+            ["No module named 'com'; write the module and the name"],
+        ),
+        ("CREATE FUNCTION f AS 'math:pi'", ["'pi' of 'math' is 3.141592653589793, and not a function"]),
+        ("CREATE FUNCTION f AS 'math:sqrt'", ["parameter 'x' of function 'f' is not annotated; types with a column"]),
         ("CREATE FUNCTION f AS 'math:sinn'", ["'math' has no function 'sinn'; did you mean 'sin'?"]),
         (
             f"{KNOWN} INSERT INTO a (x) SELECT t.y FROM (VALUES (1 / 0), (1), (CAST('z' AS INT))) AS t(y)",

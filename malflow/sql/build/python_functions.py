@@ -126,6 +126,9 @@ class Call:
         return list(found)
 
 
+_NAMED = "write the module and the name of a function of Python, as in 'shop.prices:dear'"
+
+
 def imported(statement: CreateFunction, text: Source) -> Function | PythonAggregate:
     """Return the function or aggregator that CREATE FUNCTION names, such as `shop.prices:dear` or `shop.prices.dear`.
 
@@ -136,16 +139,20 @@ def imported(statement: CreateFunction, text: Source) -> Function | PythonAggreg
     if not colon:
         module, _, name = statement.target.rpartition(".")
     if not module or not name:
-        raise SqlError([Fault("a function is named by its module, as in 'shop.prices:dear'", statement.span, text)])
+        raise SqlError([Fault(_NAMED, statement.span, text)])
     try:
         loaded = import_module(module)
     except Exception as error:
-        raise SqlError([Fault(f"{module!r} can't be imported: {error_line(error)}", statement.span, text)]) from error
+        cure = f"; {_NAMED}" if isinstance(error, ModuleNotFoundError) else ""
+        wrong = f"{module!r} can't be imported: {error_line(error)}{cure}"
+        raise SqlError([Fault(wrong, statement.span, text)]) from error
     found: Any = getattr(loaded, name, None)
     is_aggregator = isinstance(found, Aggregator) or (isinstance(found, type) and issubclass(found, Aggregator))
     if not callable(found) and not is_aggregator:
-        hint = did_you_mean(name, dir(loaded), else_="")
-        raise SqlError([Fault(f"{module!r} has no function {name!r}{hint}", statement.span, text)])
+        wrong = f"{name!r} of {module!r} is {short_repr(found)}, and not a function"
+        if not hasattr(loaded, name):
+            wrong = f"{module!r} has no function {name!r}{did_you_mean(name, dir(loaded), else_='')}"
+        raise SqlError([Fault(wrong, statement.span, text)])
     try:
         return PythonAggregate(statement.name.text, found) if is_aggregator else Function(statement.name.text, found)
     except GraphError as error:

@@ -101,13 +101,13 @@ def annotations_of(name: str, function: Callable[..., Any]) -> Annotated:
     for it in parameters:
         if it.kind in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.KEYWORD_ONLY}:
             raise GraphError(f"{what} has a parameter {it.name!r} that has no place; name each one")
-        takes.append(type_of_hint(hints.get(it.name, Any), f"parameter {it.name!r} of {what}"))
-    given = hints.get("return", Any)
+        takes.append(type_of_hint(_given(hints, it.name), f"parameter {it.name!r} of {what}"))
+    given = _given(hints, "return")
     if iscoroutinefunction(function):
         raise GraphError(f"{what} is asynchronous; SQL calls plain functions, and map_async in Python such ones")
     gives_rows = get_origin(given) in {Iterator, Iterable, Generator}
     if not gives_rows and isgeneratorfunction(function):
-        raise GraphError(f"{what} is a generator; say what its rows are, as in -> Iterator[int]; it says {given}")
+        raise GraphError(f"{what} is a generator; write the type of its rows, as in -> Iterator[int]")
     required = sum(it.default is Parameter.empty for it in parameters)
     if not gives_rows:
         return Annotated(tuple(takes), required, type_of_hint(given, f"the result of {what}"), False, False)
@@ -115,6 +115,20 @@ def annotations_of(name: str, function: Callable[..., Any]) -> Annotated:
     columns = rows if isinstance(rows, dict) else {"f0": rows}
     kind = SqlType("ROW", False, items=tuple(columns.values()), names=tuple(columns))
     return Annotated(tuple(takes), required, kind, True, not isinstance(rows, dict))
+
+
+class _Missing:
+    """Stands for an annotation that is missing."""
+
+    def __repr__(self) -> str:
+        return "not annotated"
+
+
+def _given(hints: dict[str, Any], name: str) -> Any:
+    return hints.get(name, _MISSING)
+
+
+_MISSING = _Missing()
 
 
 def _hints_of(what: str, function: Any) -> tuple[dict[str, Any], Sequence[Parameter]]:
