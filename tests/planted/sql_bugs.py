@@ -323,4 +323,28 @@ SQL_BUGS = [
             "tests/sql/test_edits.py::test_a_second_edit_finds_what_the_first_has_left",
         ),
     ),
+    Bug(
+        "NOT IN of a query holds although a partner is NULL",
+        "no partner is equal",
+        "sql/bind/semi.py",
+        "        if not is_anti or not found.type.nullable:",
+        "        if found:",
+        (f"{_OF_TIME}::test_rows_have_a_partner_in_their_window_or_not",),
+    ),
+    Bug(
+        "rows are counted on time first, then the late ones",
+        "the order in a batch does not matter",
+        "sql/build/streams.py",
+        "            source = Rows(self._every(relation.input))",
+        "            source = Rows(self.rows(relation.input).together)",
+        (f"{_OF_TIME}::test_rows_are_counted_as_they_arrive",),
+    ),
+    Bug(
+        "a join of windows has late rows only if the left side has some",
+        "late rows are allowed for the left side",
+        "sql/build/streams.py",
+        "        is_swapped = left.late is None and right.late is not None",
+        "        is_swapped = left is right",
+        (f"{_OF_TIME}::test_rows_on_time_are_joined_with_late_ones_in_open_windows",),
+    ),
 ]

@@ -411,3 +411,39 @@ def test_late_rows_that_an_operator_drops_are_written(
 def test_a_table_of_late_rows_that_does_not_fit_is_refused(hint: str, query: str, fault: str) -> None:
     (found,) = faults_of(f"{LOST} INSERT INTO o {query.replace('SELECT', f'SELECT /*+ {hint} */', 1)}")
     assert found.startswith(fault)
+
+
+# Rows with a partner in their window, or without one
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("a.x IN (SELECT x FROM {r} WHERE {same})", [1, 2]),
+        ("a.x NOT IN (SELECT x FROM {r} WHERE {same})", [5]),
+        ("EXISTS (SELECT 1 FROM {r} WHERE {same} AND x = a.x AND v > a.v)", [1]),
+        ("NOT EXISTS (SELECT 1 FROM {r} WHERE {same} AND x = a.x AND v > a.v) AND a.v < 5", [2, 3, 4]),
+    ],
+)
+def test_rows_have_a_partner_in_their_window_or_not(test: str, expected: list[int], workers: int) -> None:
+    same = "window_start = a.window_start AND window_end = a.window_end"
+    test = test.format(r=WINDOWED.format("r"), same=same)
+    left = [row(1, 1, 1), row(1, 2, 2), row(2, 3, 3), row(None, 4, 4), row(1, 5, 25)]
+    right = [row(1, 2, 3), row(None, 9, 4), row(3, 1, 12)]
+    query = f"SELECT v FROM {WINDOWED.format('l')} a WHERE {test}"
+    assert [it for (it,) in result_of("", "v INT", query, workers, l=left, r=right)] == expected
+
+
+@pytest.mark.parametrize(
+    ("test", "fault"),
+    [
+        ("a.x IN (SELECT x FROM r)", "IN of a query is supported for rows of one window; compare window_start"),
+        (f"EXISTS (SELECT 1 FROM {WINDOWED.format('r')} WHERE x = a.x)", "EXISTS of a query is supported for rows of"),
+        ("a.x IN (SELECT x, v FROM r)", "IN takes a query of one column"),
+        ("a.x > 1 OR a.x IN (SELECT x FROM r)", "IN of a query is not supported"),
+    ],
+)
+def test_tests_of_queries_that_would_need_all_rows_are_refused(test: str, fault: str) -> None:
+    (found,) = faults_of(f"INSERT INTO o SELECT x, v FROM {WINDOWED.format('l')} a WHERE {test}")
+    assert found.startswith(fault)

@@ -14,7 +14,8 @@ from malflow.sql.bind.lateness import kept_rows
 from malflow.sql.bind.lost import dropping, late_hint, lost_rows, side_of, with_rows
 from malflow.sql.bind.relations import Calc, Group, Literals, Numbered, Parted, Relation, Top, Union, Windowed, within
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end
-from malflow.sql.bind.sources import SourceBinder, collected, counting_fields, named, window_fields
+from malflow.sql.bind.semi import SemiJoinBinder
+from malflow.sql.bind.sources import collected, counting_fields, named, window_fields
 from malflow.sql.bind.windows import renewed, without_old_windows
 from malflow.sql.bind.written import in_order
 from malflow.sql.casts import converted
@@ -28,7 +29,7 @@ from malflow.words import did_you_mean
 __all__ = ["QueryBinder"]
 
 
-class QueryBinder(SourceBinder):
+class QueryBinder(SemiJoinBinder):
     """Binds queries.
 
     Args:
@@ -140,7 +141,7 @@ class QueryBinder(SourceBinder):
     def _selected(self, query: tree.Select) -> Relation:
         """Return the rows of a SELECT without QUALIFY."""
         relation = self._from(query.source) if query.source else Literals((), self._names.give("values"), ((),))
-        query, relation = self._parted(query, relation)
+        query, relation = self._filtered(*self._parted(query, relation))
         columns = [it for item in query.items for it in self._columns(item, relation)]
         binder = self._binder(relation, "SELECT", aggregates=True)
         condition = self._binder(relation, "WHERE").condition

@@ -136,9 +136,10 @@ class Joined(Relation):
         left: calculations of the keys of the join, then the row.
         right: the same of the other side.
         keys: how many columns are keys.
-        how: INNER, LEFT, RIGHT or FULL.
+        how: INNER, LEFT, RIGHT or FULL; SEMI for left rows with a partner, ANTI for the ones without.
         interval: how many units the right row may be before the left one (negative: must be later), and after it.
         spec: the windows; None for an interval.
+        rest: what two rows of a window must satisfy beside equal keys; None for nothing.
     """
 
     left: Relation
@@ -147,6 +148,7 @@ class Joined(Relation):
     how: str
     interval: tuple[int, int] = (0, 0)
     spec: WindowSpec | None = None
+    rest: Typed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,13 @@ class Scope:
     Args:
         fields: the columns, in the order of the row.
         source: the text, for faults.
+        inner: the first place of the columns that hide equal names before it.
     """
 
-    def __init__(self, fields: Iterable[Field], source: Source) -> None:
+    def __init__(self, fields: Iterable[Field], source: Source, *, inner: int = 0) -> None:
         self.fields = tuple(fields)
         self.source = source
+        self._inner = inner
 
     def fault(self, message: str, span: Span) -> SqlError:
         """Return the error of a fault at a place."""
@@ -107,6 +109,7 @@ class Scope:
     def _at(self, name: Name, places: Sequence[int], table: str) -> int:
         """Return the place of a column."""
         found = [at for at in places if self.fields[at].name == name.text]
+        found = [at for at in found if at >= self._inner] or found
         if len(found) == 1:
             return found[0]
         where = f" in {table!r}" if table else ""

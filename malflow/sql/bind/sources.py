@@ -254,7 +254,7 @@ class SourceBinder:
             raise self._fault(f"a join without a bound in time is not supported; {cure}", span)
         if not is_window and parts.low is not None and parts.high is not None and parts.low > parts.high:
             raise self._fault("no two rows can satisfy the bounds of this join", span)
-        if parts.rest and how != "INNER":
+        if parts.rest and how != "INNER" and not is_window:
             raise self._fault(f"a {how} join takes equalities and bounds in time only", parts.rest[0].span)
         name = self._names.give("join" if is_window else "interval_join")
         left, right = (
@@ -273,10 +273,12 @@ class SourceBinder:
                 text = Path(which, it.origin)
                 fields.append(replace(it, type=type_, is_time=is_time, window=kept, written=text))
         made = Joined(tuple(fields), name, left, right, len(parts.left), how)
-        if is_window:
+        if not is_window:
+            made = replace(made, interval=(-(parts.low or 0), parts.high or 0))
+        elif how == "INNER":
             made = replace(made, spec=parts.spec)
         else:
-            made = replace(made, interval=(-(parts.low or 0), parts.high or 0))
+            return replace(made, spec=parts.spec, rest=together(parts.rest))
         if not parts.rest:
             return made
         items = [self._scope(made).column(at, span) for at in range(len(fields))]

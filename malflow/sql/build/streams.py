@@ -330,7 +330,12 @@ class StreamBuilder:
             self._lost_by[name] = lost[::-1] if is_swapped else lost
         if _overlap(relation.spec):
             groups = self._owned(groups, name)
-        return Rows(groups.flat_map(f"{name}.rows", _pairs(pair, how, is_swapped=is_swapped)))
+        pairs = _Pairs(pair, how, self._test(relation.rest, sum(widths)), widths[0], is_swapped=is_swapped)
+        return Rows(groups.flat_map(f"{name}.rows", pairs))
+
+    def _test(self, condition: Typed | None, width: int) -> Callable[[Any], list[Any]] | None:
+        """Return the function that returns None for the rows that a condition is not true for; None without one."""
+        return None if condition is None else chain(width, (), self._text, condition)
 
     def _expanded(self, relation: Expanded) -> Rows:
         operand = chain(len(relation.input.fields), (relation.operand,), self._text)
@@ -463,18 +468,48 @@ def _pair(keys: int, widths: tuple[int, int]) -> Callable[[Any], tuple[Any, ...]
     return pair
 
 
-def _pairs(
-    pair: Callable[[Any], tuple[Any, ...]], how: str, *, is_swapped: bool
-) -> Callable[[Any], list[tuple[Any, ...]]]:
-    """Return the function that pairs the rows of a window."""
+class _Pairs:
+    """Pairs the rows of a window.
 
-    def pairs(result: Any) -> list[tuple[Any, ...]]:
-        left, right = result.value[::-1] if is_swapped else result.value
-        left = left or ([None] if how in {"right", "outer"} else [])
-        right = right or ([None] if how in {"left", "outer"} else [])
-        return [pair((one, other)) for one in left for other in right]
+    Args:
+        pair: puts two rows side by side.
+        how: the kind of the join: inner, left, right, outer, semi or anti.
+        test: returns None for the pairs that are none; None if all are.
+        width: how many columns a left row has.
+        is_swapped: whether the right rows come first.
+    """
 
-    return pairs
+    def __init__(
+        self,
+        pair: Callable[[Any], tuple[Any, ...]],
+        how: str,
+        test: Callable[[Any], list[Any]] | None,
+        width: int,
+        *,
+        is_swapped: bool,
+    ) -> None:
+        self._pair = pair
+        self._how = how
+        self._test = test
+        self._width = width
+        self._is_swapped = is_swapped
+
+    def __call__(self, result: Any) -> list[tuple[Any, ...]]:
+        """Return the pairs of a window, and the rows without a partner."""
+        left, right = result.value[::-1] if self._is_swapped else result.value
+        pair, count = self._pair, len(right)
+        pairs = [pair((one, other)) for one in left for other in right]
+        passed = [True] * len(pairs) if self._test is None else [it is not None for it in self._test(pairs)]
+        if self._how in {"semi", "anti"}:
+            wanted = self._how == "semi"
+            found = [it for at, it in enumerate(left) if any(passed[at * count : (at + 1) * count]) is wanted]
+            return [pair((it, None))[: self._width] for it in found]
+        rows = pairs if self._test is None else [it for it, is_one in zip(pairs, passed, strict=True) if is_one]
+        if self._how in {"left", "outer"}:
+            rows += [pair((it, None)) for at, it in enumerate(left) if not any(passed[at * count : (at + 1) * count])]
+        if self._how in {"right", "outer"}:
+            rows += [pair((None, it)) for at, it in enumerate(right) if not any(passed[at::count])]
+        return rows
 
 
 def _elements(operand: Callable[[Any], list[Any]], relation: Expanded) -> Callable[[Any], list[tuple[Any, ...]]]:
