@@ -77,7 +77,7 @@ class Slot:
 
     def skipping(self, field: Field) -> Slot:
         """Return the slot that skips records with None in a field; it adds the field where it has no column."""
-        return replace(self, column=field if self.column is None else self.column, skips=True, kernel="")
+        return replace(self, column=field if self.column is None else self.column, skips=True)
 
     def reads(self, letter: str) -> bool:
         """Whether the generated loop reads ``x``, ``t`` or ``v`` for this slot."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from malflow import GraphError, OperatorError, SingleThreadRuntime, agg
 from malflow.aggregators.fuse import compile_kernel
 from malflow.connectors.parquet import ArrowSource
+from malflow.operators.columns import are_columns
 from malflow.sinks import VecSink
 from malflow.sources import SingleIteratorSource
 from malflow.windows import tumbling
@@ -203,3 +204,15 @@ def test_other_keys_than_places_are_refused(key: Any) -> None:
     if not isinstance(key, tuple):
         with pytest.raises(GraphError, match="field"):
             agg.sum(key)
+
+
+def test_columns_without_null_are_added_as_arrays() -> None:
+    each = [agg.sum("x", skip_none=True), agg.mean("x", skip_none=True), agg.count("x", skip_none=True)]
+    assert are_columns(compile_kernel(each))
+    tables = [pa.table({"k": ["a", "b"], "x": pa.array(x, pa.int64())}) for x in ([None, 1], [2, 3], [None, None])]
+
+    def build(stream: Any) -> Any:
+        return stream.key_distribute("k", "k").aggregate("each", *each).map_with_key("row", lambda key, it: (key, *it))
+
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert run_source(ArrowSource(pa.concat_tables(tables)), build) == run(rows, build)

@@ -93,7 +93,10 @@ _ONE: Sequence[Callable[[str], Any]] = (
     agg.last,
 )
 
-_SKIPPING: Sequence[Callable[..., Any]] = (agg.count, agg.sum, agg.min, agg.max, agg.mean, agg.variance, agg.first)
+_SKIPPING: Sequence[Callable[..., Any]] = (
+    *(agg.count, agg.sum, agg.min, agg.max, agg.mean, agg.variance, agg.stddev, agg.first, agg.last),
+    lambda field, **options: agg.sum(field, of=int, **options),
+)
 
 _OTHERS: Sequence[Callable[[str], Any]] = (
     lambda field: agg.partial(agg.mean(field)),

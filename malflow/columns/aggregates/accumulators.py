@@ -145,6 +145,8 @@ class Accumulators:
         """
         is_bare = len(self.kernels) == 1
         listed = [accumulators] if is_bare else list(zip(*accumulators, strict=True))
+        if any(kernel.slot.skips and None in states for kernel, states in zip(self.kernels, listed, strict=True)):
+            raise Unfit("a state has skipped all of its records so far")
         return [kernel.load(states) for kernel, states in zip(self.kernels, listed, strict=True)]
 
     def put(self, places: Ints, fields: Fields) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "Segments",
     "SlotKernel",
     "as_numbers",
+    "check_no_null",
     "numbers",
     "order_of",
     "truths",
@@ -299,6 +300,19 @@ def numbers(frame: Any, field: Any, *, flags: bool = False) -> Array:
     if found.dtype == np.uint64 and len(found) and int(found.max()) > MOST:
         raise Unfit(f"the column '{field}' has integers beyond 64 bits with a sign")
     return found.astype(np.float64 if found.dtype.kind == "f" else np.int64, copy=False)
+
+
+def check_no_null(frame: Any, field: Any) -> None:
+    """Check that a column has no null.
+
+    Raises:
+        Unfit: if it has, or there is no such column.
+    """
+    column = frame.column(field)
+    if column is None:
+        raise Unfit(f"there is no column '{field}'")
+    if _decoded(column).null_count:
+        raise Unfit(f"the column '{field}' has a null")
 
 
 def truths(frame: Any, field: Any) -> Array:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from malflow.aggregators.composed import Into, Several
 from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.extremes import First, Last, Max, Min
+from malflow.aggregators.skipping import Skipping
 from malflow.aggregators.slots import Slot, Slotted, slotted
 from malflow.aggregators.sums import Count, Deviation, Mean, Sum, Variance
 from malflow.columns.aggregates.kernels import Array
@@ -196,6 +197,7 @@ def _outcome(it: Slotted[Any, Any, Any], places: dict[object, int]) -> _Found | 
             return _several(found)
         names = _in_order(it.made, it.names)
         return None if names is None else _several([found[it.names.index(name)] for name in names], it.made, names)
+    it = it.whole if isinstance(it, Skipping) else it  # arrays hold no state without a value
     column: Callable[[Fields], pa.Array]
     if isinstance(it, (Count, Sum, Min, Max)):
         column = partial(_field, at[0], 0)

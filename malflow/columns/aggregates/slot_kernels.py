@@ -16,6 +16,7 @@ from malflow.columns.aggregates.kernels import (
     Lot,
     SlotKernel,
     as_numbers,
+    check_no_null,
     numbers,
     truths,
     unordered,
@@ -104,6 +105,8 @@ class _Count(_Sum):
         return [(np.int64, 0)]
 
     def read(self, frame: Any, _times: Column | None) -> list[Array]:
+        if self.slot.skips:
+            check_no_null(frame, self.slot.column)
         return [self.settle(np.ones(len(frame), np.int64))]
 
     def check(self, lot: Lot, read: Sequence[Array]) -> None:
@@ -375,7 +378,7 @@ def kernels_of(slots: Sequence[Slot], merges: int = 1) -> list[SlotKernel] | Non
         slots: the slots of an accumulator.
         merges: how many accumulators may be merged into one.
     """
-    if not all(slot.kernel in _KERNELS and (slot.kernel == "count" or isinstance(slot.column, str)) for slot in slots):
+    if not all(slot.kernel in _KERNELS and (not slot.reads("x") or isinstance(slot.column, str)) for slot in slots):
         return None
     return [_KERNELS[slot.kernel](slot, merges) for slot in slots]
 
