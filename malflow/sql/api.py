@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from malflow.aggregators.contract import Aggregator
-from malflow.checks import check_name
 from malflow.errors import GraphError
 from malflow.sql.bind.relations import Relation
 from malflow.sql.build.doors import Exit
@@ -21,15 +20,14 @@ from malflow.sql.build.python_functions import Function
 from malflow.sql.build.python_types import columns_of_class, type_of_hint
 from malflow.sql.build.streams import Leaving
 from malflow.sql.catalog import Catalog
-from malflow.sql.declared import Connect
 from malflow.sql.functions.times import instant
 from malflow.sql.syntax.expressions import quoted_name
 from malflow.sql.text import NOWHERE, Source
 from malflow.sql.typed import Value
 from malflow.sql.types import DATE, DAYS, SqlType, timestamp
-from malflow.words import short_repr
+from malflow.words import class_name, short_repr
 
-__all__ = ["ColumnType", "Sql", "SqlRows", "read_source", "sql_flow"]
+__all__ = ["ColumnType", "Sql", "SqlRows", "catalog_name", "read_source", "sql_flow"]
 
 
 class ColumnType(NamedTuple):
@@ -81,23 +79,11 @@ class Sql:
     """A catalogue: tables, views and functions by name, and queries over them.
 
     Args:
-        provider: the dataflow.
-        name: the beginning of the names of its operators.
-        at_end: calls a function when the rest of the dataflow is complete.
-        connect: returns the source or sink of a table by its name, URL and options; by default by the URL.
+        catalog: the tables, views and functions.
     """
 
-    def __init__(
-        self,
-        provider: Any,
-        name: str,
-        at_end: Callable[[Callable[[], None]], object],
-        *,
-        connect: Connect | None = None,
-    ) -> None:
-        check_name("sql", "name", name)
-        self._catalog = Catalog(provider, name, at_end, connect)
-        self._name = name
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
 
     def table(self, name: str, stream: Any, schema: Any, *, time: str | None = None, late: Any = None) -> None:
         """Make a stream a table.
@@ -115,6 +101,9 @@ class Sql:
         Raises:
             GraphError: if the schema has faults, or the column of the time is not in it.
         """
+        if not hasattr(stream, "filter_map_many"):
+            cure = "pass a stream, such as .changes() of a table"
+            raise GraphError(f"table {name!r} needs rows that are added; got {class_name(stream)}; {cure}")
         text = schema if isinstance(schema, str) else _schema_of(schema)
         found = getattr(stream, "late", None) if late is None else late
         self._catalog.add_stream(name, Source(text, f"the schema of {name}"), stream, found, time)
@@ -180,7 +169,7 @@ class Sql:
         """
         return self._catalog.run(read_source(text), tell, python=python)
 
-    def query(self, name: str, text: str, **parameters: Any) -> SqlRows:
+    def query(self, name: str, text: str, /, **parameters: Any) -> SqlRows:
         """Return the rows of a query.
 
         Args:
@@ -245,6 +234,11 @@ def _value_of(name: str, value: Any) -> Value:
     return Value(type_of_hint(type(value), name), NOWHERE, value)
 
 
+def catalog_name(stem: str) -> str:
+    """Return the name of the catalogue of a file."""
+    return re.sub(r"\W", "_", stem)
+
+
 def sql_flow(file: Path, *, python: bool = True) -> Callable[[Any], None]:
     """Return the build function of a file of statements; its catalogue has the name of the file.
 
@@ -252,7 +246,7 @@ def sql_flow(file: Path, *, python: bool = True) -> Callable[[Any], None]:
         file: the file.
         python: whether CREATE FUNCTION may import modules of Python.
     """
-    name = re.sub(r"\W", "_", file.stem)
+    name = catalog_name(file.stem)
 
     def build(provider: Any) -> None:
         provider.sql(name).run(file, tell=lambda answer: print(answer, file=sys.stderr), python=python)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
+from malflow.checks import check_name
 from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
 from malflow.errors import GraphError
@@ -57,6 +58,7 @@ class Catalog:
         connect: Connect | None = None,
         prompt: Prompt | None = None,
     ) -> None:
+        check_name("sql", "name", name)
         self._settings = Settings()
         self._outside = Outside(provider, connect or _by_url, self._settings, prompt)
         self._at_end = at_end

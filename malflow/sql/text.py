@@ -16,6 +16,9 @@ __all__ = ["NOWHERE", "Fault", "Source", "Span", "SqlError", "Token", "tokens"]
 _LONGEST_LINE = 160
 """Characters of a line in an error: two lines of a terminal."""
 
+_LONGEST_TEXT = 2_000_000
+"""Characters of a text: more would take tens of seconds and a gigabyte."""
+
 _MOST_FAULTS = 20
 """Faults that an error shows: more are mended after these."""
 
@@ -68,6 +71,7 @@ class Source:
 
 
 _PASSWORD = re.compile(r"(://[^/?#\s@:']{0,99}:)([^/?#\s@']{1,99})(?=@)")
+_PARAMETER = re.compile(r"([?&](?P<name>[^=&'\s]{1,99})=)([^&'\s]{1,999})")
 _OPTION = re.compile(r"('(?P<name>[^']{1,99})'\s{0,9}=\s{0,9}')([^']{1,999})")
 
 
@@ -82,7 +86,8 @@ def _masked(line: str, at: int) -> str:
         return match[1] + "*" * len(match[match.lastindex or 0])
 
     part = _PASSWORD.sub(hidden, line[first:last])
-    part = _OPTION.sub(lambda it: hidden(it) if is_secret_name(it["name"]) else it[0], part)
+    for pattern in (_PARAMETER, _OPTION):
+        part = pattern.sub(lambda it: hidden(it) if is_secret_name(it["name"]) else it[0], part)
     return line[:first] + part + line[last:]
 
 
@@ -160,10 +165,14 @@ def tokens(source: Source) -> list[Token]:
     """Return the tokens of a text, without spaces and comments, and an end.
 
     Raises:
-        SqlError: if a character has no meaning in SQL, or a quote or comment is not closed.
+        SqlError: if it is too long, a character has no meaning in SQL, or a quote or comment is not closed.
     """
     found: list[Token] = []
     text, at = source.text, 0
+    if len(text) > _LONGEST_TEXT:
+        cure = "put rows into a file that a table reads by its URL"
+        wrong = f"the text has {len(text):,} characters, and {_LONGEST_TEXT:,} are read at most; {cure}"
+        raise SqlError([Fault(wrong, Span(0, 1), source)])
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -190,6 +199,8 @@ def _unreadable(text: str, at: int) -> str:
         return "the name is not closed; write ` at its end"
     if text[at] == '"':
         return "names are quoted in backticks, texts in single quotes; there are no double quotes"
+    if text[at] == "#":
+        return "there is no #: a window is written FROM TABLE(TUMBLE(...)), and a comment begins with --"
     if text[at] == "\0":
         return "the text has a NUL; is the file UTF-16? save it as UTF-8"
     return f"SQL has no character {printable(text[at])}"

@@ -104,8 +104,9 @@ class StreamProvider:
         [{'id': 1, 'twice': 14}]
         """
         from malflow.sql.api import Sql  # noqa: PLC0415 - programs without SQL don't load it
+        from malflow.sql.catalog import Catalog  # noqa: PLC0415 - as above
 
-        return Sql(self, name, self._graph.last.append, connect=connect)
+        return Sql(Catalog(self, name, self._graph.last.append, connect))
 
     def on_dead_letters(
         self,

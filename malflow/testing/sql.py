@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,8 +85,9 @@ def sql_dataflow(text: str | Path, name: str | None = None) -> Callable[[StreamP
     ... )
     >>> assert_exactly_once(sql_dataflow(text), {"sql.bids": [(1, 5), (2, 20)]}, max_examples=3)
     """
-    stem = text.stem if isinstance(text, Path) else "sql"
-    catalog = re.sub(r"\W", "_", name or stem)
+    from malflow.sql.api import catalog_name  # noqa: PLC0415 - tests without SQL don't load it
+
+    catalog = catalog_name(name or (text.stem if isinstance(text, Path) else "sql"))
 
     def build(provider: StreamProvider) -> None:
         inserted = provider.sql(catalog, connect=connected).run(text)

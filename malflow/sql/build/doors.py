@@ -243,20 +243,35 @@ def _instant(value: Any, kind: SqlType) -> int:
             raise ValueError(f"{value} is finer than {kind.name}")
         return found
     if isinstance(value, str):
-        return instant_of_text(value.removesuffix("Z"), kind.size)
+        return instant_of_text(_exact(value.removesuffix("Z"), kind), kind.size)
     return _integer(value, SqlType("BIGINT"))
+
+
+def _exact(text: str, kind: SqlType) -> str:
+    """Return the text of an instant or a time.
+
+    Raises:
+        ValueError: if it is finer than the type.
+    """
+    if text.partition(".")[2][kind.size :].strip("0"):
+        raise ValueError(f"{short_repr(text)} is finer than {kind.name}")
+    return text
 
 
 def _date(value: Any, kind: SqlType) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.toordinal() - date(1970, 1, 1).toordinal()
+    if isinstance(value, str) and ":" in value:
+        raise ValueError(f"{short_repr(value)} is finer than {kind.name}")
     return date_of_text(value) if isinstance(value, str) else _integer(value, SqlType("INT"))
 
 
 def _time(value: Any, kind: SqlType) -> int:
     if isinstance(value, time):
-        return time_of_text(value.isoformat(), kind.size)
-    return time_of_text(value, kind.size) if isinstance(value, str) else _integer(value, SqlType("INT"))
+        value = value.isoformat()
+    if isinstance(value, str):
+        return time_of_text(_exact(value, kind), kind.size)
+    return _integer(value, SqlType("INT"))
 
 
 def _array(value: Any, kind: SqlType) -> tuple[Any, ...]:

@@ -297,7 +297,7 @@ class ExpressionReader(TypeReader):
             part = self.expression()
             self.need("FROM")
             return first, part, self.expression(), *([self.expression()] if self.take("FOR") else [])
-        return first, *(self.listed(self.expression) if self.take(",") else ())
+        return first, *(self.listed(self.expression) if self.comma() else ())
 
     def _word_of(self, words: frozenset[str], what: str) -> Expression:
         token = self.token

@@ -23,6 +23,9 @@ _AFTER_TABLES = {
     "EMIT": "there is no EMIT; a window's rows come when it closes, other rows as they change",
     "MATCH_RECOGNIZE": "MATCH_RECOGNIZE is not supported; use .match() of a keyed stream in Python",
     "PREWHERE": "there is no PREWHERE; write WHERE",
+    "OUTPUT": "there is no OUTPUT; a window's rows come when it closes, other rows as they come",
+    "RETURNING": "there is no RETURNING; a view is read by several INSERTs",
+    "WITHIN": "there is no WITHIN; write ON l.id = r.id AND r.ts BETWEEN l.ts AND l.ts + INTERVAL '5' MINUTE",
     "TABLESAMPLE": "there is no TABLESAMPLE; use .sample() of a stream in Python",
 }
 """Words of other dialects after FROM, with what to do instead."""
@@ -125,6 +128,9 @@ class QueryReader(ExpressionReader):
         if self.peek("TUMBLING") or self.peek("HOPPING") or self.peek("SESSION"):
             instead = "FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...))"
             raise self.fault(f"there is no WINDOW {self.token.upper}; write {instead}", self.token.span)
+        if self.peek("("):
+            instead = "FROM TABLE(COUNTING(TABLE t, 5)), or TUMBLE, HOP or SESSION"
+            raise self.fault(f"there is no WINDOW (...); write {instead}", self.token.span)
         name = self.name()
         self.need("AS")
         return name, self.window_spec()
@@ -167,7 +173,7 @@ class QueryReader(ExpressionReader):
     def _tables(self) -> TableRef:
         start = self.token
         left, count = self._joined(), 0
-        while self.take(","):
+        while self.comma():
             self.chained(count := count + 1, "tables")
             left = tree.Join("CROSS", left, self._joined(), span=self.since(start))
         return left
@@ -180,6 +186,8 @@ class QueryReader(ExpressionReader):
             right = self._table()
             on = self.expression() if how != "CROSS" and self.take("ON") else None
             using = self.bracketed(self.name) if how != "CROSS" and not on and self.take("USING") else ()
+            if self.token.upper in _AFTER_TABLES:
+                raise self.fault(_AFTER_TABLES[self.token.upper], self.token.span)
             if how != "CROSS" and not on and not using:
                 raise self.fault("expected ON or USING after JOIN")
             left = tree.Join(how, left, right, on, using, span=self.since(start))

@@ -154,9 +154,18 @@ class Reader:
     def listed(self, one: Callable[[], T]) -> tuple[T, ...]:
         """Read one thing or more, with commas between them."""
         found = [one()]
-        while self.take(","):
+        while self.comma():
             found.append(one())
         return tuple(found)
+
+    def comma(self) -> bool:
+        """Read a comma between two things if it comes next; return whether it did."""
+        comma = self.token
+        if not self.take(","):
+            return False
+        if self.token.kind == "end" or self.token.upper in _AFTER_LISTS:
+            raise self.fault("there is a comma too many; remove it", comma.span)
+        return True
 
     def bracketed(self, one: Callable[[], T]) -> tuple[T, ...]:
         """Read a list in brackets."""
@@ -168,6 +177,9 @@ class Reader:
 
 _MOST_CHAINED = 100
 """Operators, joins or queries in a row: each takes some calls of Python's thousand when the tree is bound."""
+
+_AFTER_LISTS = frozenset({")", ",", ";", "]", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION"})
+"""Signs and words that no element of a list begins with."""
 
 _LONGEST_NUMBER = 18
 """Digits of a size or limit: such numbers are small."""

@@ -36,6 +36,13 @@ _INSTEAD = {
 }
 """Statements of Flink and other dialects that are not here, with what to do instead."""
 
+_AT_ENDS = {
+    "ILIKE": "there is no ILIKE; write LOWER(a) LIKE 'x%'",
+    "INTO": "write INSERT INTO t SELECT ...",
+    "ON": "there is no ON CONFLICT; rows are added, none is replaced",
+}
+"""Words of other dialects after what is a statement here, with what to do instead."""
+
 _CREATE_INSTEAD = {
     "STREAM": "write CREATE TABLE",
     "SOURCE": "write CREATE TABLE ... WITH ('url' = ...)",
@@ -113,6 +120,9 @@ class _StatementReader(QueryReader):
             try:
                 statement = self._statement()
                 if self.token.kind != "end" and not self.peek(";"):
+                    word = self.token.upper
+                    if word in _AT_ENDS:
+                        raise self.fault(_AT_ENDS[word], self.token.span)
                     raise self.fault("expected ; or the end")
                 found.append(statement)
             except SqlError as error:
