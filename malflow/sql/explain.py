@@ -9,6 +9,7 @@ from malflow.durations import span_text
 from malflow.sql.bind.joins import conjuncts
 from malflow.sql.bind.relations import (
     Calc,
+    Collected,
     Expanded,
     Group,
     Joined,
@@ -109,10 +110,8 @@ class _Tree:
                 return f"each element of {_written(relation.operand, text)}", _STATELESS, (relation.input,)
             case Group():
                 return self._grouped(relation, text)
-            case Top():
-                keys = relation.input.items[2 : relation.keys] if isinstance(relation.input, Calc) else ()
-                what = f"first {plural(relation.count, 'row')} of each window{_by(keys, text)}"
-                return what, self._of_windows(relation.input, plural(relation.count, "row")), (relation.input,)
+            case Top() | Collected():
+                return self._of_rows(relation, text)
             case Joined():
                 return self._joined(relation, text)
         raise TypeError(f"{type(relation).__name__} is not a relation that can be explained")
@@ -125,6 +124,13 @@ class _Tree:
         if relation.spec.kind == "COUNTING":
             return what, "state: the aggregates and number of a window of each key, forever", (relation.input,)
         return what, self._of_windows(relation.input, "aggregates"), (relation.input,)
+
+    def _of_rows(self, relation: Top | Collected, text: Source) -> tuple[str, str, tuple[Relation, ...]]:
+        bounds = 2 if isinstance(relation, Top) else 0
+        keys = relation.input.items[bounds : relation.keys] if isinstance(relation.input, Calc) else ()
+        count = plural(relation.count, "row") if isinstance(relation, Top) else "rows"
+        kind = f"first {count} of each window" if isinstance(relation, Top) else f"rows of {relation.spec.kind}"
+        return f"{kind}{_by(keys, text)}", self._of_windows(relation.input, count), (relation.input,)
 
     def _of_windows(self, relation: Relation, kept: str) -> str:
         late = "; late rows: taken while their window is open" if may_be_late(relation) else ""

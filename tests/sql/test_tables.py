@@ -313,10 +313,6 @@ FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '1' SECOND))"""
 @pytest.mark.parametrize(
     ("query", "fault"),
     [
-        (
-            "SELECT x FROM TABLE(SESSION(TABLE l PARTITION BY x, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
-            "the rows of SESSION are supported with GROUP BY only",
-        ),
         ("SELECT l.x FROM l JOIN r USING (x)", "USING is not supported; write ON"),
         (
             "SELECT COUNT(x, ts) FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '1' SECOND)) "

@@ -89,6 +89,7 @@ def test_rows_without_time_are_united_with_late_ones() -> None:
     assert result_of("", "x INT, v INT", query, l=rows, plain=[row(4, 0, 1)]) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
+NUMBERS = "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS n"
 WINDOWED = "(SELECT * FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND)))"
 SAME = "a.x = b.x AND a.window_start = b.window_start AND a.window_end = b.window_end"
 
@@ -324,10 +325,28 @@ def test_rows_without_a_partition_and_a_time_are_counted() -> None:
     assert result_of("", "a BIGINT, s INT", query, plain=rows) == [(0, 4), (3, 56)]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rows_of_windows_that_count_come_when_these_are_full(workers: int) -> None:
+    query = "SELECT v, window_start, window_end FROM TABLE(COUNTING(TABLE plain PARTITION BY x, 2)) WHERE v > 1"
+    rows = [row(1, 1, 1), row(1, 2, 1), row(2, 3, 1), row(1, 4, 1)]
+    expected = [(2, 0, 2), (3, 0, 2), (4, 2, 4)]
+    assert result_of("", "v INT, a BIGINT, b BIGINT", query, workers, plain=rows) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rows_of_sessions_are_joined_and_numbered(workers: int) -> None:
+    rows = "(SELECT * FROM TABLE(SESSION(TABLE {} PARTITION BY x, DESCRIPTOR(ts), INTERVAL '3' SECOND)))"
+    text = f"CREATE VIEW a AS SELECT * FROM {rows.format('l')}; CREATE VIEW b AS SELECT * FROM {rows.format('r')}"
+    left, right = [row(1, 1, 1), row(1, 2, 3), row(1, 3, 9)], [row(1, 4, 1), row(1, 5, 3), row(1, 6, 8)]
+    found = result_of(text, "v INT, w INT", f"SELECT a.v, b.v FROM a JOIN b ON {SAME}", workers, l=left, r=right)
+    assert found == [(1, 4), (1, 5), (2, 4), (2, 5)]
+    first = f"SELECT v, n FROM (SELECT v, {NUMBERS} FROM a) WHERE n = 1"
+    assert result_of(text, "v INT, n BIGINT", first, workers, l=left) == [(1, 1), (3, 1)]
+
+
 @pytest.mark.parametrize(
     ("query", "fault"),
     [
-        ("SELECT v FROM TABLE(COUNTING(TABLE l, 2))", "the rows of COUNTING are supported with GROUP BY only"),
         (f"{COUNTING} GROUP BY window_start, window_end, x", "the windows of COUNTING have a partition of their own"),
         (f"{COUNTING} GROUP BY window_end, v", "GROUP BY of a window needs window_start and window_end"),
         (f"{COUNTING} WHERE v > 1 GROUP BY window_start, window_end, v", "WHERE would leave windows of fewer rows"),
@@ -368,7 +387,6 @@ LOST = """CREATE TABLE lost (x INT, v INT, ts TIMESTAMP(3)) WITH ('url' = 'kafka
 CREATE TABLE lost_r (x INT, v INT, ts TIMESTAMP(3)) WITH ('url' = 'kafka://lost_r');"""
 DROPPED = apart([row(1, 1, 1), row(1, 2, 5), row(1, 3, 20), row(1, 4, 3), row(1, 5, 19), row(1, 6, 18)])
 """Row 4 is too late for its window of 10 seconds, row 6 is late and in time for it."""
-NUMBERS = "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS n"
 OF_TEN = "FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(ts), INTERVAL '10' SECOND))"
 
 

@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Group, Joined, Lost, Relation, Top, Within, inputs, may_be_late
+from malflow.sql.bind.relations import Calc, Collected, Group, Joined, Lost, Relation, Top, Within, inputs, may_be_late
 from malflow.sql.bind.scope import Field
 from malflow.sql.text import NOWHERE
 from malflow.sql.typed import Column
 
 __all__ = ["dropping", "late_hint", "lost_rows", "side_of", "with_rows"]
 
-Dropping = Group | Top | Joined
+Dropping = Group | Top | Joined | Collected
 """The relations that may drop late rows."""
 
 
@@ -27,7 +27,7 @@ def _dropping(relation: Relation) -> Iterator[Dropping]:
     if isinstance(relation, Within):
         return
     if (
-        isinstance(relation, Group | Top | Joined)
+        isinstance(relation, Group | Top | Joined | Collected)
         and any(map(may_be_late, inputs(relation)))
         and not (relation.spec and relation.spec.kind in {"END", "COUNTING"})
     ):

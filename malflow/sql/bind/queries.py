@@ -43,9 +43,7 @@ class QueryBinder(SemiJoinBinder):
         Raises:
             SqlError: with all faults that were found.
         """
-        found = self.bind(query)
-        self.refuse_open(found, query.span)
-        return found
+        return self.closed(self.bind(query), query.span)
 
     def bind(self, query: tree.Query) -> Relation:
         """Return the rows of a query.
@@ -166,7 +164,8 @@ class QueryBinder(SemiJoinBinder):
             query = replace(query, group=tuple(it for _, it in columns))
         if is_grouped or query.distinct:
             return self._grouped(query, relation, where, (names, bound, having))
-        self.refuse_open(relation, query.span)
+        relation, where = self._filtered_before(relation, where)
+        relation = self.closed(relation, query.span)
         return self._calc(relation, where, names, bound)
 
     def _hinted(self, query: tree.Select, hints: Mapping[str, tree.Hint]) -> Relation:
@@ -263,7 +262,8 @@ class QueryBinder(SemiJoinBinder):
         number, places = numbers[0], [at for at, it in enumerate(items) if isinstance(it, RowNumber)]
         if not len(places) == len(numbers) == 1:
             raise self._fault("ROW_NUMBER() must be one column of its SELECT, and by itself", numbers[-1].span)
-        self.refuse_open(relation, number.span)
+        relation, where = self._filtered_before(relation, where)
+        relation = self.closed(relation, number.span)
         made = [Value(INT, it.span, 1, written="number") if it is number else it for it in items]
         base = self._calc(relation, where, names, made)
         fields = [replace(it, type=number.type) if at == places[0] else it for at, it in enumerate(base.fields)]
@@ -393,7 +393,7 @@ class QueryBinder(SemiJoinBinder):
         if not marks:
             what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
             self._check_end(relation, f"{what} without a window", self._grouping(query))
-            self.refuse_open(relation, query.span)
+            relation = self.closed(relation, query.span)
         elif not {0, 1} <= {*marks.values()}:
             what = "SELECT DISTINCT" if query.distinct else "GROUP BY"
             raise self._fault(f"{what} of a window needs window_start and window_end", self._grouping(query))
@@ -431,14 +431,13 @@ class QueryBinder(SemiJoinBinder):
         aggregates = in_order(dict.fromkeys(it for node in (*items, having) if node for it in _aggregates(node)))
         if isinstance(relation, Windowed) and marks:
             used = _windows_in(relation, [where, *own, *aggregates])
-            if used and relation.is_open:
-                kind = relation.spec.kind
-                raise self._fault(f"the {used.name} of {kind} is known when a window closes; use HAVING", used.span)
-            if where and relation.spec.kind == "COUNTING":
-                cure = "filter before, COUNTING((SELECT ... WHERE ...) PARTITION BY ..., 100), or aggregates by FILTER"
-                raise self._fault(f"WHERE would leave windows of fewer rows; {cure}", where.span)
-            own = self._partitioned(relation, own)
-            marks_of_rows = marks if used else {}
+            if relation.spec.kind == "COUNTING":
+                self._check_counting(relation, own, where, used)
+            is_other = relation.is_open and {*own} != {*relation.partition}
+            marks_of_rows = marks if used or is_other else {}
+            if relation.is_open and marks_of_rows:
+                filtered, where = self._filtered_before(relation, where)
+                relation = self.closed(filtered, Span(0, 0))
         else:
             marks_of_rows = marks
         own = in_order(own)
@@ -465,14 +464,33 @@ class QueryBinder(SemiJoinBinder):
         after = collected(lambda it: replaced(it, change), items)
         return self._calc(group, having and replaced(having, change), names, after)
 
-    def _partitioned(self, relation: Windowed, keys: list[Typed]) -> list[Typed]:
-        """Return the keys of a group. The keys of sessions are their partition."""
-        if relation.is_open and {*keys} != {*relation.partition}:
-            kind = relation.spec.kind
-            cure = f"write PARTITION BY with the other columns of GROUP BY in {kind}"
+    def _check_counting(self, relation: Windowed, keys: list[Typed], where: Typed | None, used: Column | None) -> None:
+        """Check that windows of so many rows are grouped as they are: no time tells when all of their rows have come.
+
+        Raises:
+            SqlError: if they aren't.
+        """
+        if used:
+            raise self._fault(f"the {used.name} of COUNTING is known when a window closes; use HAVING", used.span)
+        if where:
+            cure = "filter before, COUNTING((SELECT ... WHERE ...) PARTITION BY ..., 100), or aggregates by FILTER"
+            raise self._fault(f"WHERE would leave windows of fewer rows; {cure}", where.span)
+        if {*keys} != {*relation.partition}:
+            cure = "write PARTITION BY with the other columns of GROUP BY in COUNTING"
             span = keys[0].span if keys else relation.partition[0].span
-            raise self._fault(f"the windows of {kind} have a partition of their own; {cure}", span)
-        return [*dict.fromkeys((*relation.partition, *keys))]
+            raise self._fault(f"the windows of COUNTING have a partition of their own; {cure}", span)
+
+    def _filtered_before(self, relation: Relation, where: Typed | None) -> tuple[Relation, Typed | None]:
+        """Return the rows of sessions after the conditions about these rows, as in Flink, and the other conditions."""
+        if not isinstance(relation, Windowed) or relation.spec.kind != "SESSION" or where is None:
+            return relation, where
+        parts = conjuncts(where)
+        rest = [it for it in parts if _windows_in(relation, [it])]
+        rows = relation.input
+        columns = tuple(self._scope(rows).column(at, Span(0, 0)) for at in range(len(rows.fields)))
+        before = together([it for it in parts if it not in rest])
+        filtered = Calc(rows.fields, self._names.give("calc", relation.name), rows, before, columns)
+        return replace(relation, input=filtered), together(rest)
 
     def _group(
         self,

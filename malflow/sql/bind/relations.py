@@ -11,6 +11,7 @@ from malflow.sql.typed import Aggregated, Typed
 
 __all__ = [
     "Calc",
+    "Collected",
     "Expanded",
     "Group",
     "Joined",
@@ -107,6 +108,21 @@ class Windowed(Relation):
     def is_open(self) -> bool:
         """Whether the window of a row is known when it closes, and depends on the rows of its partition."""
         return self.spec.kind in {"SESSION", "COUNTING"}
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Relation):
+    """The rows of windows that depend on their key's rows, with their window: they come when it closes.
+
+    Attributes:
+        input: a calculation of the keys, then the rows.
+        keys: how many columns are keys.
+        spec: the windows.
+    """
+
+    input: Relation
+    keys: int
+    spec: WindowSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,8 @@ class SemiJoinBinder(SourceBinder):
         """
         if query.source is None:
             raise TypeError("the query has rows")
-        self.refuse_open(left, test.span)
-        right, width = self._from(query.source), len(left.fields)
-        self.refuse_open(right, query.span)
+        left, width = self.closed(left, test.span), len(left.fields)
+        right = self.closed(self._from(query.source), query.span)
         given = self._environment
         scope = Scope((*left.fields, *right.fields), given.source, inner=width)
         binder = ExpressionBinder(scope, parameters=given.parameters, functions=given.functions, clause="WHERE")

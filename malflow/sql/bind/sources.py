@@ -13,7 +13,7 @@ from malflow.sql.bind.expressions import ExpressionBinder
 from malflow.sql.bind.hints import hints_of
 from malflow.sql.bind.joins import join_parts, together
 from malflow.sql.bind.names import Names
-from malflow.sql.bind.relations import Calc, Expanded, Joined, Literals, Numbered, Relation, Windowed
+from malflow.sql.bind.relations import Calc, Collected, Expanded, Joined, Literals, Numbered, Relation, Windowed
 from malflow.sql.bind.scope import Field, Scope, WindowSpec, at_end, meant
 from malflow.sql.bind.windows import WINDOW_COLUMNS, counting_of, window_of
 from malflow.sql.bind.written import Path
@@ -93,16 +93,27 @@ class SourceBinder:
             clause=clause,
         )
 
-    def refuse_open(self, relation: Relation, span: Span) -> None:
-        """Refuse rows of sessions without GROUP BY, and numbers of rows without a limit.
+    def closed(self, relation: Relation, span: Span) -> Relation:
+        """Return rows with the window that they are in: those of sessions and counts come when it closes.
 
-        The session of a row is known when it closes, and its number may change with each row that comes.
+        Raises:
+            SqlError: if they have numbers without a limit, that may change with each row that comes.
         """
-        if isinstance(relation, Windowed) and relation.is_open:
-            raise self._fault(f"the rows of {relation.spec.kind} are supported with GROUP BY only", span)
         if isinstance(relation, Numbered):
             name = relation.fields[relation.number].name
             raise self._fault(f"the number of a row needs a limit; write WHERE {name} <= 3 around the query", span)
+        return self._collected(relation) if isinstance(relation, Windowed) and relation.is_open else relation
+
+    def _collected(self, relation: Windowed) -> Relation:
+        rows, added = relation.input.fields, counting_fields()[:2]
+        if relation.spec.kind == "SESSION":
+            kind = rows[relation.time].type.as_nullable(False)
+            added = window_fields(kind, WindowSpec("TUMBLE", 1), is_time=True)
+        made = [replace(it, is_time=False, window=None) for it in rows]
+        named_ = (replace(it, table=old.table) for it, old in zip([*made, *added], relation.fields, strict=True))
+        name = self._names.give("collected")
+        keyed = self._keyed(relation.input, relation.partition, name, "input")
+        return Collected(tuple(named_), name, keyed, len(relation.partition), relation.spec)
 
     def renamed(self, relation: Relation, columns: Sequence[Name], span: Span) -> Relation:
         """Return rows with the names that the text gives their columns."""
@@ -186,7 +197,7 @@ class SourceBinder:
             return self._counting(ref)
         table, time, numbers = window_of(ref, self._environment.source)
         relation = self._from(table.table)
-        self.refuse_open(relation, table.span)
+        relation = self.closed(relation, table.span)
         at = next((at for at, it in enumerate(relation.fields) if it.name == time.text), None)
         if at is None:
             names = [it.name for it in relation.fields]
@@ -221,7 +232,7 @@ class SourceBinder:
         """
         table, count = counting_of(ref, self._environment.source)
         relation = self._from(table.table)
-        self.refuse_open(relation, table.span)
+        relation = self.closed(relation, table.span)
         partition = tuple(map(self._binder(relation, "PARTITION BY").bind, table.partition))
         fields = (replace(it, window=None, is_time=False) for it in relation.fields)
         added = counting_fields()[:2]
@@ -230,11 +241,11 @@ class SourceBinder:
 
     def _join(self, ref: tree.Join) -> Relation:
         left = self._from(ref.left)
-        self.refuse_open(left, ref.span)
+        left = self.closed(left, ref.span)
         if isinstance(ref.right, tree.Unnest | tree.TableCall):
             return self._expanded(left, ref, ref.right)
         right = self._from(ref.right)
-        self.refuse_open(right, ref.span)
+        right = self.closed(right, ref.span)
         if ref.using:
             raise self._fault("USING is not supported; write ON", ref.using[0].span)
         if ref.how == "CROSS" and ref.on is None:

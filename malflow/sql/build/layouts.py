@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from malflow.sql.bind.relations import Group, Joined, Top, Union
+from malflow.sql.bind.relations import Collected, Group, Joined, Top, Union
 from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.build.aggregates import parts_of
 from malflow.sql.types import SqlType
@@ -55,6 +55,12 @@ class LayoutMaker:
         first = "the last row" if relation.is_newest else f"the first {plural(count, 'row')}"
         windows = _windows(relation.spec, fields[0].type)
         text = f"{first} of {windows}{_by(fields[:keys])} in the order {', '.join(ways)}"
+        return self._layout(relation.name, text, [_columns(fields)], self._nulls(fields), of_rows=True)
+
+    def of_rows(self, relation: Collected) -> StateLayout:
+        """Return the layout of the rows of windows."""
+        fields = relation.input.fields
+        text = f"the rows of {_windows(relation.spec, fields[0].type)}{_by(fields[: relation.keys])}"
         return self._layout(relation.name, text, [_columns(fields)], self._nulls(fields), of_rows=True)
 
     def of_join(self, relation: Joined) -> StateLayout:

@@ -11,6 +11,7 @@ from malflow.sources import SingleIteratorSource
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import (
     Calc,
+    Collected,
     Expanded,
     Group,
     Joined,
@@ -246,7 +247,7 @@ class StreamBuilder:
     def _keyed(self, rows: Rows, name: str, key_of: Any) -> Rows:
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
-    def _aggregated(self, relation: Group | Top, aggregator: Any, layout: StateLayout) -> Any:
+    def _aggregated(self, relation: Group | Top | Collected, aggregator: Any, layout: StateLayout) -> Any:
         """Return the results of the windows and keys of a relation."""
         if relation.spec.kind == "END":
             timed = self._every(relation.input).assign_timestamps(f"{relation.name}.time", _once)
@@ -281,8 +282,7 @@ class StreamBuilder:
         aggregator = agg.tuple_(*aggregates) if aggregates else agg.count()
         results = self._aggregated(relation, aggregator, self._layouts.of_group(relation))
         made = _row_of(relation, bool(aggregates))
-        if relation.spec.kind == "COUNTING":
-            results = results.stateful_map(f"{relation.name}.number", _numbered_windows(relation.spec.size), int)
+        results = self._numbered(relation, results)
         if relation.is_carried and _overlap(relation.spec):
             results = self._owned(results, relation.name)
         return Rows(results.map_with_key(f"{relation.name}.row", made))
@@ -299,6 +299,16 @@ class StreamBuilder:
         if _overlap(relation.spec):
             results = self._owned(results, relation.name)
         return Rows(results.flat_map(f"{relation.name}.rows", _numbered(first)))
+
+    def _collected(self, relation: Collected) -> Rows:
+        results = self._numbered(relation, self._aggregated(relation, agg.collect(), self._layouts.of_rows(relation)))
+        return Rows(results.flat_map(f"{relation.name}.rows", _bounded(relation)))
+
+    def _numbered(self, relation: Group | Collected, results: Any) -> Any:
+        """Return results with the numbers of their rows as bounds, if windows count rows."""
+        if relation.spec.kind != "COUNTING":
+            return results
+        return results.stateful_map(f"{relation.name}.number", _numbered_windows(relation.spec.size), int)
 
     def _joined(self, relation: Joined) -> Rows:
         left, right = self.rows(relation.left), self.rows(relation.right)
@@ -360,6 +370,7 @@ class StreamBuilder:
         Expanded: _expanded,
         Top: _top,
         Lost: _lost,
+        Collected: _collected,
     }
     """What builds each relation."""
 
@@ -428,6 +439,17 @@ def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any
         return (result.start, result.end, result.end - 1, *own, *values)
 
     return row
+
+
+def _bounded(relation: Collected) -> Callable[[Any], list[tuple[Any, ...]]]:
+    """Return the function that returns the rows of a window with its bounds."""
+    keys, is_timed = relation.keys, relation.spec.kind == "SESSION"
+
+    def rows(result: Any) -> list[tuple[Any, ...]]:
+        added = (result.start, result.end, *((result.end - 1,) if is_timed else ()))
+        return [(*it[keys:], *added) for it in result.value]
+
+    return rows
 
 
 def _numbered_windows(size: int) -> Callable[[Any, Any, int], tuple[Any, int]]:
