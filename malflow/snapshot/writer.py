@@ -399,7 +399,8 @@ class SnapshotSession:
             return self._unchanged()
         size = sum(len(section.frame) for section in self._unwritten)
         kept, compacted = ((), []) if self._unwritten_base else self._compact(size, self._sections_of)
-        entries = [self._put(group, base=self._unwritten_base) for group in pack([*compacted, *self._unwritten])]
+        groups = pack([*compacted, *self._unwritten], self._claim.writer().file_limit)
+        entries = [self._put(group, base=self._unwritten_base) for group in groups]
         self._claim.commit(replace(content, files=(*kept, *entries)))
         self._unwritten, self._unwritten_base = [], False
         return self._committed()

@@ -10,6 +10,7 @@ from malflow.errors import GraphError, StoreError, check_arguments, check_method
 from malflow.words import short_repr
 
 __all__ = [
+    "FILE_LIMIT",
     "KeyExists",
     "KeyMissing",
     "Store",
@@ -20,6 +21,10 @@ __all__ = [
     "require_folder",
     "require_key",
 ]
+
+
+FILE_LIMIT = 32 << 20
+"""Bytes of frames in a data file. Less: more requests; more: more memory for a file while it is written and read."""
 
 
 class KeyExists(Exception):
@@ -55,6 +60,8 @@ class Store(Protocol):
     A store is thread-safe. Runtimes with several processes pickle it for those that write data files, where it must
     reach the same place: leave connections out with ``__getstate__``, and open them when they are first used. An
     exception that is not named below ends the run.
+
+    A store may have an attribute ``file_limit``: the bytes of states in a data file, if it takes 32 MiB badly.
 
     `malflow.testing.assert_store` checks all of this.
     """

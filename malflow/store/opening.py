@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import get_protocol
 
-from malflow.errors import GraphError
+from malflow.errors import GraphError, MissingDependency
 from malflow.store.contract import Store
 from malflow.store.filesystem import filesystem_of
 from malflow.store.local import LocalStore
 from malflow.store.redaction import redacted, secrets_in
 from malflow.store.remote import FsspecStore, protocols_of
 
-__all__ = ["checked_place", "is_private", "open_store"]
+__all__ = ["STORES", "checked_place", "is_private", "open_store"]
+
+STORES: Final = "malflow.stores"
+"""The group of entry points of stores: a scheme, and a function of a URL and `storage_options` that returns a store."""
 
 _LOCAL = ("file", "local")
 _ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
@@ -54,6 +59,10 @@ def open_store(
     options = dict(storage_options or {})
     text = checked_place(url, options, filesystem)
     shown = redacted(text, secrets_in(options, text))
+    make = None if filesystem is not None else _maker(get_protocol(text))
+    if make is not None:
+        made: Store = make(text, options)
+        return made
     if filesystem is None and get_protocol(text) in _LOCAL:
         return _local_store(text, shown, options, durable=durable, private=private)
     if filesystem is None:
@@ -90,6 +99,25 @@ def is_private(url: str | os.PathLike[str], filesystem: Any = None) -> bool:
     if filesystem is not None:
         return not {*_LOCAL, "memory"}.isdisjoint(protocols_of(filesystem))
     return get_protocol(os.fspath(url)) in (*_LOCAL, "memory")
+
+
+@lru_cache
+def _maker(scheme: str) -> Callable[[str, dict[str, Any]], Store] | None:
+    """Return the function that makes a store of a URL with a scheme of an entry point; None if there is none.
+
+    Raises:
+        MissingDependency: if its library is not installed.
+    """
+    found = [] if scheme in _LOCAL else [*entry_points(group=STORES, name=scheme)]
+    if not found:
+        return None
+    try:
+        maker: Callable[[str, dict[str, Any]], Store] = found[0].load()
+    except ImportError as missing:
+        extra = "redis" if found[0].value.startswith("malflow.") else ""
+        cure = f"pip install 'malflow[{extra}]'" if extra else f"it is {found[0].value}"
+        raise MissingDependency(f"a store at {scheme}:// can't be loaded: {missing}; {cure}") from missing
+    return maker
 
 
 def _check(text: str, shown: str, options: Mapping[str, Any], filesystem: Any) -> None:

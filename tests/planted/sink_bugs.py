@@ -35,10 +35,10 @@ SINK_BUGS = [
         "shares are committed before the manifest",
         "the job is over, so all is written",
         "runtime/spark/snapshots.py",
-        "            files = [write_file(writer, it, codec, compression",
+        "            files = [\n                write_file(writer, it, codec, compression",
         "            for cut in cuts:\n"
         "                self._sinks._transactions[cut.sink]._impl.commit([cut.handle])\n"
-        "            files = [write_file(writer, it, codec, compression",
+        "            files = [\n                write_file(writer, it, codec, compression",
         (f"{_SINKS}::test_a_run_that_is_killed_at_any_point_goes_on",),
     ),
     Bug(

@@ -23,6 +23,7 @@ from tests.servers.prometheus import Prometheus
 from tests.servers.redis_server import RedisServer
 from tests.servers.server import Program, Server, ServerError
 from tests.servers.sessions import Session
+from tests.servers.valkey_server import ValkeyServer
 from tests.servers.versitygw import Versitygw
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "own_postgres",
     "own_prometheus",
     "own_redis",
+    "own_valkey",
     "own_versitygw",
     "postgres_dsn",
     "redis_url",
@@ -196,6 +198,14 @@ def own_redis(server_session: Session) -> Iterator[Callable[[], RedisServer]]:
     """Return what starts a Redis server for this test alone, which may kill it."""
     _require(RedisServer)
     with server_session.own(RedisServer) as start:
+        yield start
+
+
+@pytest.fixture
+def own_valkey(server_session: Session) -> Iterator[Callable[[], ValkeyServer]]:
+    """Return what starts a Valkey server for this test alone, which may kill it."""
+    _require(ValkeyServer)
+    with server_session.own(ValkeyServer) as start:
         yield start
 
 

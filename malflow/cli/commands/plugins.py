@@ -16,6 +16,7 @@ from malflow.cli.output.options import output_options
 from malflow.cli.output.output import Output
 from malflow.cli.output.texts import write_table
 from malflow.connectors.by_name import OF_FILES, SINKS, SOURCES
+from malflow.store.opening import STORES
 from malflow.words import error_line
 
 __all__ = [
@@ -41,7 +42,7 @@ def plugins(output: Output) -> None:
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
     """Yield the entry points with their kinds, by kind and name."""
-    for group, kind in ((SOURCES, "source"), (SINKS, "sink"), (GROUP, "command")):
+    for group, kind in ((SOURCES, "source"), (SINKS, "sink"), (STORES, "store"), (GROUP, "command")):
         yield from ((kind, it) for it in sorted(entry_points(group=group), key=lambda it: it.name))
 
 

@@ -100,7 +100,10 @@ class ProcessCaptures:
         def write(writer: DataWriter) -> Written:
             command = WriteFiles(writer, session.codec, session.compression, base)
             entries = _written(pool.processes, command)
-            files = (write_file(writer, it, session.codec, session.compression, base=base) for it in pack(sections))
+            files = (
+                write_file(writer, it, session.codec, session.compression, base=base)
+                for it in pack(sections, writer.file_limit)
+            )
             return [*entries, *files], findings
 
         keys: Counter[str] = Counter(self._sinks.sizes)

@@ -133,7 +133,7 @@ class WorkerSnapshots:
         ]
         files = [
             write_file(command.writer, group, command.codec, command.compression, base=command.base)
-            for group in pack(sections)
+            for group in pack(sections, command.writer.file_limit)
         ]
         return WrittenFiles(files)
 

@@ -83,7 +83,7 @@ class SnapshotTask:
         """
         install_classes(self.place.classes)
         sections, findings = self._sections(worker)
-        files = pack(sections)
+        files = pack(sections, self.writer.file_limit)
         return [
             write_file(self.writer, group, self.codec, self.compression, base=self.base) for group in files
         ], findings
@@ -215,7 +215,10 @@ class ChangelogCapture:
                 cut.sealed = by_name[cut.sink]
             self._sinks.check(cuts)
             positions, more = _positions(codec, compression, versions, cuts)
-            files = [write_file(writer, it, codec, compression, base=base) for it in pack([*sections, *positions])]
+            files = [
+                write_file(writer, it, codec, compression, base=base)
+                for it in pack([*sections, *positions], writer.file_limit)
+            ]
             return [*entries, *files], [*found, *findings, *more]
 
         def merge(writer: DataWriter, files: Sequence[FileEntry]) -> list[FileEntry] | None:

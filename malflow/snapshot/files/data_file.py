@@ -17,6 +17,7 @@ from malflow.snapshot.codecs.contract import Codec, dumps_dict
 from malflow.snapshot.compression import Compression, is_compression
 from malflow.snapshot.persistence import StateNotSerializable
 from malflow.states.keyed import Delta
+from malflow.store.contract import FILE_LIMIT
 from malflow.words import plural
 
 __all__ = [
@@ -40,9 +41,6 @@ _PLAIN_FORMAT = 1
 
 _MAGIC = b"\x8dMFS\r\n\x1a\n"
 _HEAD = Struct(">8sHII")
-_FILE_LIMIT = 32 << 20
-"""Bytes of frames in a file. Less: more requests; more: more memory for a file while it is written and read."""
-
 _CHUNK_BYTES = 4 << 20
 """Serialised bytes per frame. Less: more overhead per frame; more: more memory at once."""
 
@@ -212,7 +210,7 @@ def raw_of(name: str, section: Section, compression: Compression) -> bytes:
     return raw
 
 
-def pack(sections: Iterable[Section], limit: int = _FILE_LIMIT) -> Iterator[list[Section]]:
+def pack(sections: Iterable[Section], limit: int = FILE_LIMIT) -> Iterator[list[Section]]:
     """Yield groups of sections with at most `limit` bytes of frames, one per file; split larger frames into pieces.
 
     Sections that are pieces already are not split again.

@@ -224,7 +224,7 @@ def merge_files(
     sections = sections_of(writer.read, files, compression)
     if sections is None:
         return None
-    return [write_file(writer, group, codec, compression, base=False) for group in pack(sections)]
+    return [write_file(writer, group, codec, compression, base=False) for group in pack(sections, writer.file_limit)]
 
 
 _NONE: Any = object()

@@ -37,7 +37,7 @@ from malflow.snapshot.protocol.manifest import (
 )
 from malflow.snapshot.protocol.manifest_log import LARGEST_MANIFEST, ManifestLog, read_data
 from malflow.snapshot.protocol.retention import FEWEST_MANIFESTS, delete_unreferenced
-from malflow.store.contract import KeyExists, KeyMissing, Store, Transient, UnknownOutcome
+from malflow.store.contract import FILE_LIMIT, KeyExists, KeyMissing, Store, Transient, UnknownOutcome
 from malflow.store.failpoint import failpoint
 from malflow.store.retry import Retry, SystemContext
 
@@ -84,6 +84,11 @@ class DataWriter:
     seq: int
     epoch: int
     runner: str
+
+    @property
+    def file_limit(self) -> int:
+        """The most bytes of frames in a data file: what the store takes well, or `FILE_LIMIT`."""
+        return getattr(self.store, "file_limit", FILE_LIMIT)
 
     def write(self, data: bytes) -> str:
         """Write a data file under a unique name; return the name.
