@@ -30,8 +30,8 @@ def plain(answer: Answer) -> Answer:
 
 
 def test_the_page_lists_the_differences_with_their_reasons() -> None:
-    rows = re.findall(r"^\| `((?:expr|type|error)-[a-z0-9-]+)` \| (.*) \|$", PAGE, re.MULTILINE)
-    assert dict(rows) == {name: CASES[name]["differs"] for name in NAMES if "differs" in CASES[name]}
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \|$", PAGE.partition("\n## SQL\n")[2], re.MULTILINE)
+    assert dict(rows) == {name: it["differs"] for name, it in CASES.items() if it["slice"] == "12a" and "differs" in it}
 
 
 @pytest.mark.parametrize("name", NAMES)
