@@ -19,6 +19,8 @@ _OF_TIME = "tests/sql/test_time.py"
 _DUCKDB = "tests/sql/test_against_duckdb.py::test_expressions_are_those_of_duckdb"
 _SHORT = "        if sum(1 for _ in islice(typed.all_within(node), _SHORT + 1)) <= _SHORT:\n"
 
+_STATEMENTS = "tests/sql/test_statements.py"
+
 SQL_BUGS = [
     Bug(
         "AND and OR are Python's, of values",
@@ -346,5 +348,46 @@ SQL_BUGS = [
         "        is_swapped = left.late is None and right.late is not None",
         "        is_swapped = left is right",
         (f"{_OF_TIME}::test_rows_on_time_are_joined_with_late_ones_in_open_windows",),
+    ),
+    Bug(
+        "a view is built again at each reading",
+        "each query builds its own operators",
+        "sql/build/streams.py",
+        "        if relation.name not in self._built:\n            self._built[relation.name] = self._build(relation)",
+        "        if relation:\n            self._built[relation.name] = self._build(relation)",
+        (f"{_STATEMENTS}::test_a_view_is_read_twice",),
+    ),
+    Bug(
+        "EXPLAIN takes the names of the operators that it shows",
+        "names are given while a query is bound",
+        "sql/bind/names.py",
+        "        return Names(self._path, _Given({**self._given.counts}, {}, {*self._given.numbered}))",
+        "        return self",
+        (f"{_STATEMENTS}::test_explain_takes_no_names_and_runs_nothing",),
+    ),
+    Bug(
+        "the hint ON_ERROR of a query reaches the views that it reads",
+        "the policy is that of all that is built",
+        "sql/build/streams.py",
+        "        self._text, self._on_error = within.source or self._text, within.on_error",
+        "        policy = within.on_error if self._on_error == 'fail' else self._on_error\n"
+        "        self._text, self._on_error = within.source or self._text, policy",
+        (f"{_STATEMENTS}::test_the_policy_of_a_query_is_for_itself_and_its_subqueries",),
+    ),
+    Bug(
+        "an error shows the password in a URL beside it",
+        "the line is shown as it is written",
+        "sql/text.py",
+        "    part = _PASSWORD.sub(hidden, line[first:last])",
+        "    part = line[first:last]",
+        (f"{_STATEMENTS}::test_no_error_shows_a_password",),
+    ),
+    Bug(
+        "a text that is finer than its column is cut at the door",
+        "the digits have no place in the column",
+        "sql/build/doors.py",
+        '    if text.partition(".")[2][kind.size :].strip("0"):',
+        "    if not text:",
+        ("tests/sql/test_bad_input.py::test_a_row_that_does_not_fit_its_schema_fails_by_the_policy",),
     ),
 ]
