@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malflow import SingleThreadRuntime, SnapshotError
+from malflow import SingleThreadRuntime, SnapshotError, StreamProvider
+from malflow.engine.compiler import compile_graph
+from malflow.engine.state_specs import states_of
+from malflow.graph import Graph
 from malflow.sinks import VecSink
 from malflow.snapshot import FsspecBackend
 from malflow.sql.text import SqlError
-from malflow.testing import END
+from malflow.testing import END, sql_dataflow
 from malflow.testing.scripted import ScriptedSource
 from tests.kit.backends import in_memory
 
@@ -121,6 +124,49 @@ def test_edits_that_are_kept_go_on_as_one_run(source: str, aggregates: list[str]
     merged = f"(part = 0 AND ({before or 'TRUE'})) OR (part = 1 AND ({after or 'TRUE'}))"
     found = edited(query(source, ["item", *aggregates], before), new, rows)
     assert found == uninterrupted(query(source, columns, merged, having), rows)
+
+
+PARTS = {
+    "SUM(price)": {"sum price"},
+    "COUNT(*)": {"count"},
+    "MAX(price)": {"max price"},
+    "AVG(price)": {"sum price", "count price"},
+    "COUNT(price)": {"count price"},
+    "STDDEV_POP(price)": {"sum price", "count price", "squares price"},
+    "COUNT(DISTINCT channel)": {"channels"},
+    "SUM(price * 2)": {"sum twice the price"},
+}
+"""What each aggregate must know of the rows so far."""
+
+
+def definition_of(text: str) -> str:
+    """Return the definition of the window of a text."""
+    graph = Graph()
+    sql_dataflow(f"{BIDS}{text}", "shop")(StreamProvider(graph))
+    return next(it.definition or "" for it in states_of(compile_graph(graph)) if it.name == "shop.hot.window")
+
+
+@given(
+    st.sampled_from(["tumble", "hop", "session"]),
+    st.lists(st.sampled_from([*PARTS]), max_size=3, unique=True),
+    st.lists(st.sampled_from([*PARTS]), max_size=3, unique=True),
+    st.integers(0, 5),
+    st.integers(0, 99),
+)
+def test_an_edit_is_kept_if_the_state_knows_enough(
+    source: str, before: list[str], after: list[str], other: int, seed: int
+) -> None:
+    rows, keys = bids(seed), "channel, item" if other == 5 and source != "session" else "item"
+    old = query(source, ["item", *before])
+    new = query(source, ["item", *after], keys=keys)
+    known = {part for it in before for part in PARTS[it]}
+    if keys == "item" and known.issuperset(part for it in after for part in PARTS[it]):
+        assert edited(old, new, rows) == uninterrupted(new, rows)
+        return
+    with pytest.raises(SnapshotError) as refused:
+        edited(old, new, rows)
+    reason = f"'shop.hot.window' is {definition_of(new)}, but in snapshot 2 it is {definition_of(old)}; restore it"
+    assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize(
