@@ -95,7 +95,9 @@ class _Tree:
         """Return the words for a relation, for its state, and its inputs."""
         match relation:
             case Scan():
-                return relation.table, self._table(relation.table).place, ()
+                table = self._table(relation.table)
+                late = f"; late rows: {table.late}" if table.late else ""
+                return relation.table, f"{table.place}{late}", ()
             case Literals():
                 return f"VALUES of {plural(len(relation.rows), 'row')}", _STATELESS, ()
             case Calc():

@@ -81,6 +81,7 @@ class Table:
         is_inserted: whether INSERTs add rows.
         is_checked: whether all columns have come through a door.
         step: the name of the operator that queries read.
+        late: the name of the table of its late rows; empty if there is none.
         time: the rule of its watermark, or the column of its time; empty if it has none.
     """
 
@@ -102,6 +103,7 @@ class Table:
         self.step = step
         self.time = time or (mark.rule if mark else "")
         self.mark = mark
+        self.late = mark.late[0] if mark and mark.late else ""
         self.ends = True
         self.is_named = False
         self.is_inserted = False

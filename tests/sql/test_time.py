@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from malflow import SingleThreadRuntime
 from malflow.sql.text import SqlError
 from malflow.testing import PAUSE, run_sql
 
@@ -465,3 +466,29 @@ def test_rows_have_a_partner_in_their_window_or_not(test: str, expected: list[in
 def test_tests_of_queries_that_would_need_all_rows_are_refused(test: str, fault: str) -> None:
     (found,) = faults_of(f"INSERT INTO o SELECT x, v FROM {WINDOWED.format('l')} a WHERE {test}")
     assert found.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT v FROM e", "late rows: behind"),
+        ("SELECT v FROM behind", "the late rows of e"),
+        ("SELECT v FROM e WHERE ts <= CURRENT_WATERMARK(ts)", "rows that are late"),
+        (f"SELECT v FROM e WHERE {ON_TIME}", "rows on time"),
+        ("SELECT v, window_start FROM TABLE(COUNTING(TABLE e PARTITION BY v, 2))", "rows of COUNTING, by v"),
+        (f"{COUNTING.replace('TABLE l', 'TABLE e')} GROUP BY window_start, window_end, v", "COUNTING 2 rows, by v"),
+        (
+            "SELECT v, window_start FROM TABLE(SESSION(TABLE e PARTITION BY v, DESCRIPTOR(ts), INTERVAL '1' SECOND))",
+            "rows of SESSION, by v",
+        ),
+        (
+            f"SELECT v FROM {WINDOWED.format('e')} a WHERE v IN (SELECT v FROM {WINDOWED.format('e')} b "
+            "WHERE a.window_start = b.window_start AND a.window_end = b.window_end)",
+            "SEMI JOIN in each window, by v",
+        ),
+    ],
+)
+def test_explain_tells_where_late_rows_go(query: str, words: str) -> None:
+    told: list[str] = []
+    SingleThreadRuntime(lambda provider: provider.sql("s").run(f"{LATE}; EXPLAIN {query}", tell=told.append)).execute()
+    assert words in told[0]
