@@ -19,10 +19,11 @@ from tests.golden.moments import build_moments
 from tests.golden.parted import build_parts
 from tests.golden.program import Parts, build_dataflow, events
 from tests.golden.rolled_up import build_rollups
+from tests.golden.stated import build_statements
 from tests.golden.tabled import build_tables
 from tests.golden.test_golden import FOLDER
 from tests.golden.windowed import build_windows, readings
-from tests.golden.write import JOBS, PLACED, Job, backend_of
+from tests.golden.write import JOBS, PACKED, PLACED, Job, backend_of
 from tests.kit.backends import kept
 from tests.kit.nights import at_night
 from tests.reading.restored import check_read
@@ -41,7 +42,9 @@ KINDS = {
     "parts": {"stateful_map", "window"},
     "dealt": {"stateful_map", "window"},
     "tables": {"table", "join", "timers", "stateful_map"},
+    "statements": {"window", "session", "join"},
 }
+KINDS["packed"] = KINDS["format-3"]
 
 FOLDERS = {
     "format-1": None,
@@ -56,14 +59,13 @@ FOLDERS = {
     "members": build_members,
     "parts": build_parts,
     "dealt": build_parts,
+    "statements": build_statements,
+    "packed": build_windows,
 }
 
 
-JOBS_OF_FOLDERS = [
-    (folder, job)
-    for folder in FOLDERS
-    for job in ([PLACED] if folder in ("moments", "members", "parts", "dealt") else JOBS)
-]
+OTHER_JOBS = {**dict.fromkeys(("moments", "members", "parts", "dealt"), (PLACED,)), "packed": PACKED}
+JOBS_OF_FOLDERS = [(folder, job) for folder in FOLDERS for job in OTHER_JOBS.get(folder, JOBS)]
 BY_DAY = [(folder, job) for folder, job in JOBS_OF_FOLDERS if job in (PLACED, JOBS[2])]
 """A job of each folder; `tests.golden.test_golden` reads all of them by day."""
 
