@@ -17,7 +17,7 @@ from malflow.windows import Timing, counting, session, sliding, tumbling
 
 FOLDER = Path(__file__).parent
 CASES = {case["name"]: case for case in map(json.loads, (FOLDER / "windows.jsonl").read_text().splitlines())}
-PAGE = (FOLDER / "DIFFERENCES.md").read_text()
+PAGE = (FOLDER / "DIFFERENCES.md").read_text().partition("\n## SQL\n")[0]
 END_OF_TIME = 2**63 - 1
 
 WINDOWS: dict[str, Any] = {
