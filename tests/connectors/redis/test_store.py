@@ -143,6 +143,7 @@ def test_large_states_lie_in_files_of_4_mib(redis_url: str, client: Any, name: s
     assert max(sizes) < 4.1 * (1 << 20)
 
 
+@pytest.mark.fault("C18")
 def test_a_server_that_evicts_is_refused(own_redis: Own, name: str) -> None:
     url = own_redis().address
     with redis.Redis.from_url(url) as client, configured(client, **{"maxmemory-policy": "allkeys-lru"}):
@@ -226,6 +227,7 @@ def test_a_server_that_is_killed_between_snapshots(
     assert kept_states(backend_of(server.address, name), "count") == {"a": 3, "b": 3, "end": 1}
 
 
+@pytest.mark.fault("C18")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["own_redis", "own_valkey"])
 def test_a_server_that_goes_back_ends_the_run_and_the_next_one_is_exact(
