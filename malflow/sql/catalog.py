@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from malflow.checks import check_name
 from malflow.connectors.by_name import connect
@@ -243,7 +243,7 @@ class Catalog:
             lambda name: find(name, text),
             lambda: known,
             parameters or {},
-            {**{it.upper(): _Failed(text) for it in self._failed}, **self._functions},
+            {**{it.upper(): Broken(it, _follows(it, text)) for it in self._failed}, **self._functions},
             on_error=self._settings.on_error,
             optioned=partial(self._optioned, text),
         )
@@ -318,7 +318,7 @@ class Catalog:
 
     def _check_failed(self, name: str, text: Source) -> None:
         if name in self._failed:
-            raise SqlError([Fault(f"{name!r} has faults of its own", NOWHERE, text, follows=True)])
+            raise _follows(name, text)
 
     def _create(self, statement: tree.CreateTable | tree.CreateView | tree.CreateFunction, text: Source) -> None:
         name, names = statement.name.text, self.names(statement.name.text)
@@ -524,33 +524,27 @@ class Catalog:
         ):
             return
         name = self._known(what, statement, text)
-        if what != "FUNCTION" and name in self._used:
-            cure = "remove the DROP: a catalogue ends with its dataflow"
-            raise _fault(f"{name!r} is read or written above; {cure}", statement.span, text)
         if what == "FUNCTION":
             del self._functions[name.upper()]
             return
-        for known in (self._tables, self._views, self._texts, self._created):
-            known.pop(name, None)
-
-
-class _Failed:
-    """A function that may have faults of its own."""
-
-    gives_rows = False
-
-    def __init__(self, text: Source) -> None:
-        self._text = text
-
-    def bind(self, *_: Any) -> NoReturn:
-        """Refuse a call: it can't be judged."""
-        raise SqlError([Fault("a function has faults of its own", NOWHERE, self._text, follows=True)])
+        mark = self._tables[name].mark if name in self._tables else None
+        for it in (name, mark.late[0]) if mark and mark.late else (name,):
+            if it in self._used:
+                cure = "remove the DROP: a catalogue ends with its dataflow"
+                raise _fault(f"{it!r} is read or written above; {cure}", statement.span, text)
+            for known in (self._tables, self._views, self._texts, self._created):
+                known.pop(it, None)
 
 
 def _targets(statements: Sequence[tree.Statement]) -> list[str]:
     """Return the names of the tables that statements insert into."""
     several = (it.inserts if isinstance(it, tree.StatementSet) else [it] for it in statements)
     return [it.table.text for inserts in several for it in inserts if isinstance(it, tree.Insert)]
+
+
+def _follows(name: str, text: Source) -> SqlError:
+    """Return the error of what names a table, view or function with faults of its own."""
+    return SqlError([Fault(f"{name!r} has faults of its own", NOWHERE, text, follows=True)])
 
 
 def _fault(message: str, span: Span, text: Source) -> SqlError:

@@ -58,7 +58,7 @@ _ALIKE = 0.85
 
 
 class Settings:
-    """What SET has set. It holds for the statements after it.
+    """What SET has set. The policy holds for the statements after it, the rest for all queries.
 
     Attributes:
         on_error: the policy for rows that fail.

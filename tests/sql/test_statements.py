@@ -175,6 +175,7 @@ def test_a_query_from_python_explains_itself() -> None:
     ]
 
 
+LATE = "CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 't.jsonl', 'late' = 'lost');"
 ASKED = "CREATE VIEW v AS\n  SELECT id + 1 AS more, ts FROM bids; CREATE TABLE inner_ (x INT NOT NULL);"
 
 
@@ -191,6 +192,7 @@ ASKED = "CREATE VIEW v AS\n  SELECT id + 1 AS more, ts FROM bids; CREATE TABLE i
         ("DESCRIBE inner_", "x  INT NOT NULL"),
         ("DROP VIEW v; SHOW VIEWS", "none"),
         ("DROP TABLE inner_; CREATE TABLE inner_ (y STRING); DESCRIBE inner_", "y  STRING"),
+        (f"{LATE} DROP TABLE t; {LATE} DESCRIBE lost", "ts  TIMESTAMP(3)"),
         ("CREATE FUNCTION f AS 'tests.sql.test_statements:doubled'; DROP FUNCTION f; SHOW USER FUNCTIONS", "none"),
         ("DROP TABLE IF EXISTS nothing; DROP TEMPORARY VIEW IF EXISTS nothing; SHOW VIEWS", "v"),
     ],
@@ -218,6 +220,7 @@ def test_all_functions_are_shown() -> None:
         ("DROP TABLE bids", "'bids' is read or written above; remove the DROP: a catalogue ends with its dataflow"),
         ("INSERT INTO two SELECT 1; DROP TABLE two", "'two' is read or written above"),
         ("DROP FUNCTION f", "no function 'f'"),
+        (f"{LATE} INSERT INTO two SELECT 1 FROM lost; DROP TABLE t", "'lost' is read or written above"),
         ("EXPLAIN ESTIMATED_COST SELECT 1", "there is no ESTIMATED_COST, as there is one plan; write EXPLAIN"),
         ("EXPLAIN CREATE TABLE t (x INT)", "EXPLAIN takes a query, INSERT INTO or a statement set"),
         ("EXPLAIN SELECT nope FROM bids", "no column 'nope'"),
