@@ -78,6 +78,7 @@ OF_ONE = st.one_of(
     st.builds(group, WINDOWS | st.just(SESSION), st.just("l"), st.sampled_from(["", "/*+ LATE('lost') */"])),
     st.builds(first, WINDOWS),
     st.just(("k INT, v INT, ts TIMESTAMP(3)", "SELECT * FROM late_l")),
+    st.just(("v INT, a TIMESTAMP(3)", f"SELECT /*+ LATE('lost') */ v, window_start FROM TABLE({SESSION.format('l')})")),
 )
 COUNTED: Query = (
     "a BIGINT, k INT, s INT, f INT",

@@ -45,6 +45,11 @@ QUERIES = {
         """SELECT window_start, window_end, item, SUM(price), FIRST_VALUE(ts) FROM TABLE(COUNTING(TABLE bids
         PARTITION BY item, 3)) GROUP BY window_start, window_end, item""",
     ),
+    "rows of sessions": (
+        "a TIMESTAMP(3), item BIGINT, price DECIMAL(10, 2)",
+        """SELECT window_start, item, price FROM TABLE(SESSION(TABLE bids PARTITION BY item, DESCRIPTOR(ts),
+        INTERVAL '2' SECOND))""",
+    ),
     "late": (
         "item BIGINT, ts TIMESTAMP(3), is_late BOOLEAN",
         """SELECT item, ts, TRUE FROM late_bids UNION ALL

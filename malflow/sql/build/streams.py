@@ -521,6 +521,8 @@ class _Pairs:
         left, right = result.value[::-1] if self._is_swapped else result.value
         pair, count = self._pair, len(right)
         pairs = [pair((one, other)) for one in left for other in right]
+        if self._test is None and self._how == "inner":
+            return pairs
         passed = [True] * len(pairs) if self._test is None else [it is not None for it in self._test(pairs)]
         if self._how in {"semi", "anti"}:
             wanted = self._how == "semi"
