@@ -109,7 +109,7 @@ FAILURES = {
     "CAST('x' AS DECIMAL(4, 2))": "'x' is not a number",
     "CAST(i * 100 AS TINYINT)": "700 does not fit into TINYINT",
     "CAST('maybe' AS BOOLEAN)": "'maybe' is not a BOOLEAN",
-    "CAST('2026-02-30' AS DATE)": "'2026-02-30' is not a TIMESTAMP: day is out of range for month",
+    "CAST('2026-02-30' AS DATE)": "'2026-02-30' is not a DATE: day is out of range for month",
     "10 / (i - 7)": "division by zero in '10 / (i - 7)' (SQL:1:8)",
     "i % (i - 7)": "division by zero",
     "ELEMENT(a)": "ELEMENT takes an array of one element, got 2",

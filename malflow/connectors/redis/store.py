@@ -46,7 +46,7 @@ redis.call('ZADD', KEYS[2], 0, ARGV[1])
 redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
-"""The index first: if it is not a sorted set, nothing is written. An object without an entry would stay for ever."""
+"""The index first: if it is not a sorted set, nothing is written. An object without an entry would stay forever."""
 
 _GET = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end

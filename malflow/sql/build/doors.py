@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -226,25 +227,61 @@ def _bytes(value: Any, kind: SqlType) -> bytes:
 
 
 def _boolean(value: Any, kind: SqlType) -> bool:
-    return value if isinstance(value, bool) else _refuse(value, kind)
+    is_numpy = getattr(getattr(value, "dtype", None), "kind", "") == "b"
+    return bool(value) if isinstance(value, bool) or is_numpy else _refuse(value, kind)
+
+
+_ZONE = re.compile(r"(?<=[\d.])\s*(?:Z|([+-])([01]\d):?([0-5]\d))\Z")
+"""The zone at the end of the text of an instant."""
+
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""The first second of the year 1, and the last one of 9999: Python has no others."""
 
 
 def _instant(value: Any, kind: SqlType) -> int:
     if isinstance(value, datetime):
-        if (value.tzinfo is None) is (kind.kind == "TIMESTAMP_LTZ"):
-            has = "no zone" if value.tzinfo is None else "a zone"
-            raise ValueError(f"{value} has {has}, and {kind.name} {'has' if value.tzinfo is None else 'has not'}")
+        if value != value:  # noqa: PLR0124 - pandas' NaT
+            _refuse(value, kind)
+        _check_zone(value, value.tzinfo is not None, kind)
+        plain = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         found = instant(value, kind.size)
-        if (
-            moment(found, kind.size) != value.astimezone(UTC).replace(tzinfo=None)
-            if value.tzinfo
-            else (moment(found, kind.size) != value)
-        ):
+        if moment(found, kind.size) != plain:
             raise ValueError(f"{value} is finer than {kind.name}")
         return found
     if isinstance(value, str):
-        return instant_of_text(_exact(value.removesuffix("Z"), kind), kind.size)
-    return _integer(value, SqlType("BIGINT"))
+        return _instant_of_text(value, kind)
+    found = _units(value, kind)
+    if not _FIRST <= found // 10**kind.size <= _LAST:
+        raise ValueError(f"{found} is not in the years 1 to 9999, in units of {kind.name}")
+    return found
+
+
+def _instant_of_text(value: str, kind: SqlType) -> int:
+    zone = _ZONE.search(value) if ":" in value else None
+    if zone is None:
+        return instant_of_text(_exact(value, kind), kind.size)
+    _check_zone(value, True, kind)
+    sign, hours, minutes = zone.groups(default="0")
+    offset = timedelta(hours=int(hours), minutes=int(minutes)) // timedelta(seconds=-1 if sign == "-" else 1)
+    found = instant_of_text(_exact(value[: zone.start()], kind), kind.size)
+    return found - instant(moment(offset, 0), kind.size)
+
+
+def _check_zone(value: Any, has_zone: bool, kind: SqlType) -> None:
+    """Check that an instant has a zone if its type has one. A text without one is in UTC.
+
+    Raises:
+        ValueError: if not.
+    """
+    wanted = kind.kind == "TIMESTAMP_LTZ"
+    if has_zone is not wanted:
+        given, cure = ("no zone", "use TIMESTAMP") if wanted else ("a zone", "use TIMESTAMP_LTZ")
+        raise ValueError(f"{value} has {given}, other than {kind.name}; {cure}")
+
+
+def _units(value: Any, kind: SqlType) -> int:
+    """Return a time that is given as a number, in units of its type."""
+    return _integer(value, SqlType("BIGINT")) if hasattr(value, "__index__") else _refuse(value, kind)
 
 
 def _exact(text: str, kind: SqlType) -> str:
@@ -263,7 +300,9 @@ def _date(value: Any, kind: SqlType) -> int:
         return value.toordinal() - date(1970, 1, 1).toordinal()
     if isinstance(value, str) and ":" in value:
         raise ValueError(f"{short_repr(value)} is finer than {kind.name}")
-    return date_of_text(value) if isinstance(value, str) else _integer(value, SqlType("INT"))
+    if isinstance(value, str):
+        return date_of_text(value)
+    return _units(value, kind)
 
 
 def _time(value: Any, kind: SqlType) -> int:
@@ -271,7 +310,7 @@ def _time(value: Any, kind: SqlType) -> int:
         value = value.isoformat()
     if isinstance(value, str):
         return time_of_text(_exact(value, kind), kind.size)
-    return _integer(value, SqlType("INT"))
+    return _units(value, kind)
 
 
 def _array(value: Any, kind: SqlType) -> tuple[Any, ...]:

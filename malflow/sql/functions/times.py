@@ -152,7 +152,11 @@ _INSTANT = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})
 _TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*")
 
 
-def instant_of_text(text: str, digits: int) -> int:
+_TIMESTAMP, _DATE = "TIMESTAMP, such as '2026-03-01 12:30:00.5'", "DATE, such as '2026-03-01'"
+"""What a text should be, for errors."""
+
+
+def instant_of_text(text: str, digits: int, what: str = _TIMESTAMP) -> int:
     """Return the instant of a text such as `2026-03-01 12:30:00.5`.
 
     Raises:
@@ -160,12 +164,12 @@ def instant_of_text(text: str, digits: int) -> int:
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a TIMESTAMP, such as '2026-03-01 12:30:00.5'")
+        raise ValueError(f"{text!r} is not a {what}")
     year, month, day, hour, minute, second, fraction = match.groups(default="0")
     try:
         found = datetime(*map(int, (year, month, day, hour, minute, second)))  # type: ignore[arg-type]  # noqa: DTZ001
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a TIMESTAMP: {error}") from None
+        raise ValueError(f"{text!r} is not a {what.partition(',')[0]}: {error}") from None
     return instant(found, 0) * _UNITS[digits] + _fraction(fraction, digits)
 
 
@@ -179,7 +183,7 @@ def date_of_text(text: str) -> int:
     Raises:
         ValueError: if it is not one.
     """
-    return days_of(instant_of_text(text, 0), 0)
+    return days_of(instant_of_text(text, 0, _DATE), 0)
 
 
 def time_of_text(text: str, digits: int) -> int:
