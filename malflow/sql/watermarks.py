@@ -14,7 +14,7 @@ from malflow.sql.bind.scope import Field, Scope
 from malflow.sql.build.layouts import epochs_of
 from malflow.sql.build.streams import Rows
 from malflow.sql.syntax import queries as tree
-from malflow.sql.syntax.expressions import Call
+from malflow.sql.syntax.expressions import Call, Operation
 from malflow.sql.text import Fault, Source, Span, SqlError
 from malflow.sql.typed import Column, Strict, Value
 from malflow.sql.types import TIMES
@@ -188,14 +188,15 @@ def _bound(mark: tree.Watermark, fields: Sequence[Field], text: Source) -> int |
     """Return how far rows may be out of order, in units of the column; None if they bring their watermark."""
     if isinstance(mark.rule, Call) and mark.rule.name.text.upper() == "SOURCE_WATERMARK" and not mark.rule.arguments:
         return None
-    name = mark.column.text
-    rule = ExpressionBinder(Scope(fields, text)).bind(mark.rule)
+    name, binder = mark.column.text, ExpressionBinder(Scope(fields, text))
+    rule = binder.bind(mark.rule)
     if isinstance(rule, Column) and rule.name == name:
         return 0
-    if isinstance(rule, Strict) and rule.template == "({0} - {1})":
-        column, span = rule.operands
+    if isinstance(rule, Strict) and rule.template == "({0} - {1})" and isinstance(mark.rule, Operation):
+        column, span = rule.operands[0], binder.bind(mark.rule.operands[-1])
         if isinstance(column, Column) and column.name == name and isinstance(span, Value) and span.value >= 0:
-            return int(span.value)
+            unit = 10 ** (6 - column.type.size)
+            return -(-int(span.value) // unit)  # the part of a unit counts: it lets a row of the same time come
     cure = f"write {name}, or {name} - INTERVAL '5' SECOND"
     raise _fault(f"a watermark follows its column at a constant distance; {cure}", mark.rule.span, text)
 

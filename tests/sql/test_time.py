@@ -289,6 +289,14 @@ def test_a_watermark_in_steps_is_rounded_down() -> None:
     assert behind(rows, "'watermark.every' = '10 s'") == [3]
 
 
+@pytest.mark.parametrize("digits", [0, 3])
+def test_a_watermark_is_not_rounded_up(digits: int) -> None:
+    text = f"""CREATE TABLE e (v INT, ts TIMESTAMP({digits}), WATERMARK FOR ts AS ts - INTERVAL '0.5' SECOND)
+    WITH ('url' = 'e', 'late' = 'b'); CREATE TABLE o (v INT) WITH ('url' = 'o'); INSERT INTO o SELECT v FROM b"""
+    rows = apart([(1, "2026-03-01 00:00:10"), (2, "2026-03-01 00:00:10"), (3, "2026-03-01 00:00:09")])
+    assert run_sql(text, {"e": rows})["o"] == [{"v": 3}]
+
+
 def test_a_row_at_the_watermark_is_late_and_one_after_it_is_not() -> None:
     text = """CREATE TABLE e (v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND) WITH ('url' = 'e',
     'late' = 'b'); CREATE TABLE o (v INT) WITH ('url' = 'o'); INSERT INTO o SELECT v FROM b"""
