@@ -12,6 +12,7 @@ from malflow.checks import check_name
 from malflow.connectors.by_name import connect
 from malflow.diagnostics import written_at
 from malflow.errors import GraphError
+from malflow.sql.answers import Answers
 from malflow.sql.bind.expressions import RESERVED
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.queries import QueryBinder
@@ -23,9 +24,7 @@ from malflow.sql.build.python_aggregates import PythonAggregate
 from malflow.sql.build.python_functions import Broken, Function, imported
 from malflow.sql.build.streams import Leaving, Rows, StreamBuilder
 from malflow.sql.declared import Connect, Outside, Prompt, created, declared_options
-from malflow.sql.explain import Root, aligned, explained
-from malflow.sql.functions.aggregates import AGGREGATES
-from malflow.sql.functions.scalar import SCALAR
+from malflow.sql.explain import Root, explained
 from malflow.sql.inserts import inserted
 from malflow.sql.like import liked
 from malflow.sql.parser.statements import parse, read_script
@@ -73,6 +72,7 @@ class Catalog:
         self._created: dict[str, tuple[tree.CreateTable, Source]] = {}
         self._readings: dict[str, tuple[Table, Mapping[str, str]]] = {}
         self._failed: set[str] = set()  # tables and the like with a fault in the text that runs
+        self._answers = Answers(self._tables, self._views, self._functions, self._texts)
         self._used: set[str] = set()
         self._reads: dict[str, set[str]] = {}  # the tables and views that a view, or the INSERTs into a table, read
         self._now: set[str] = set()
@@ -465,73 +465,37 @@ class Catalog:
         return self.explained(collected(root, inserts), text)
 
     def _command(self, statement: tree.Command, text: Source, tell: Callable[[str], object]) -> None:
-        verb, *words = statement.words.split()
-        match verb, words:
-            case "SHOW", ["TABLES"]:
-                tell("\n".join(sorted([*self._tables, *self._views])) or "none")
-            case "SHOW", ["VIEWS"]:
-                tell("\n".join(sorted(self._views)) or "none")
-            case "SHOW", ["USER", "FUNCTIONS"]:
-                tell("\n".join(self._own_functions()) or "none")
-            case "SHOW", ["FUNCTIONS"]:
-                tell("\n".join(sorted({*SCALAR, *AGGREGATES, *self._own_functions()})) or "none")
+        name = statement.name or Name("")
+        self._check_failed(name.text, text)
+        verb, _, rest = statement.words.partition(" ")
+        match verb, rest.split():
             case "SHOW", ["CREATE", what]:
-                tell(f"{self._texts[self._known(what, statement, text)]};")
+                tell(self._answers.created(self._answers.known(what, name, text)))
+            case "SHOW", _:
+                tell(self._answers.shown(rest))
             case "DESCRIBE", _:
-                tell(self._described(statement, text))
+                relation = self._relation(name.text, text)
+                if relation is None:
+                    self._answers.known("TABLE", name, text)
+                tell(self._answers.described(name.text, relation.fields if relation else ()))
             case "DROP", [what]:
-                self._drop(what, statement, text)
+                if not statement.if_exists or self._answers.has(name.text):
+                    self._drop(what, self._answers.known(what, name, text), statement.span, text)
             case _:
-                self._set(*(statement.setting or ("", "")), statement.span, text)
+                key, value = statement.setting or ("", "")
+                if wrong := self._settings.set(key, value):
+                    raise _fault(wrong, statement.span, text)
 
-    def _set(self, key: str, value: str, span: Span, text: Source) -> None:
-        if wrong := self._settings.set(key, value):
-            raise _fault(wrong, span, text)
-
-    def _own_functions(self) -> list[str]:
-        """Return the names of functions of Python, as they were given."""
-        return sorted(it.name for it in self._functions.values() if not isinstance(it, Broken))
-
-    def _known(self, what: str, statement: tree.Command, text: Source) -> str:
-        """Return the name of a table, view or function that a statement names."""
-        kinds = {"TABLE": [*self._tables], "VIEW": [*self._views], "FUNCTION": self._own_functions()}
-        given = statement.name or Name("")
-        self._check_failed(given.text, text)
-        if given.text in kinds[what]:
-            return given.text
-        if what == "FUNCTION" and given.text.upper() in self._functions:
-            return given.text
-        other = next((it for it in kinds if given.text in kinds[it]), None)
-        hint = f"; it is a {other.lower()}" if other else meant(given.text, kinds[what])
-        raise _fault(f"no {what.lower()} {given.text!r}{hint}", given.span, text)
-
-    def _described(self, statement: tree.Command, text: Source) -> str:
-        """Return the columns of a table or view, with the rule of its watermark."""
-        name = statement.name.text if statement.name else ""
-        relation = self._relation(name, text)
-        if relation is None:
-            relation = self._relation(self._known("TABLE", statement, text), text)
-        time = self._tables[name].time if name in self._tables else ""
-        fields = relation.fields if relation else ()
-        return aligned([(it.name, str(it.type), it.is_time * f"time {time}".rstrip()) for it in fields])
-
-    def _drop(self, what: str, statement: tree.Command, text: Source) -> None:
-        if (
-            statement.if_exists
-            and statement.name
-            and statement.name.text not in {*self._tables, *self._views, *self._own_functions()}
-            and statement.name.text.upper() not in self._functions
-        ):
-            return
-        name = self._known(what, statement, text)
+    def _drop(self, what: str, name: str, span: Span, text: Source) -> None:
         if what == "FUNCTION":
             del self._functions[name.upper()]
             return
         mark = self._tables[name].mark if name in self._tables else None
-        for it in (name, mark.late[0]) if mark and mark.late else (name,):
-            if it in self._used:
-                cure = "remove the DROP: a catalogue ends with its dataflow"
-                raise _fault(f"{it!r} is read or written above; {cure}", statement.span, text)
+        names = (name, mark.late[0]) if mark and mark.late else (name,)
+        if used := next((it for it in names if it in self._used), None):
+            cure = "remove the DROP: a catalogue ends with its dataflow"
+            raise _fault(f"{used!r} is read or written above; {cure}", span, text)
+        for it in names:
             for known in (self._tables, self._views, self._texts, self._created):
                 known.pop(it, None)
 
