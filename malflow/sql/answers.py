@@ -1,4 +1,4 @@
-"""What is told of tables, views and functions by their names: SHOW, DESCRIBE, and messages about unknown ones."""
+"""Answers about tables, views and functions by their names: SHOW, DESCRIBE, and messages about unknown ones."""
 
 from __future__ import annotations
 
