@@ -195,7 +195,7 @@ def _bound(mark: tree.Watermark, fields: Sequence[Field], text: Source) -> int |
     if isinstance(rule, Strict) and rule.template == "({0} - {1})" and isinstance(mark.rule, Operation):
         column, span = rule.operands[0], binder.bind(mark.rule.operands[-1])
         if isinstance(column, Column) and column.name == name and isinstance(span, Value) and span.value >= 0:
-            unit = 10 ** (6 - column.type.size)
+            unit = int(10 ** (6 - column.type.size))
             return -(-int(span.value) // unit)  # the part of a unit counts: it lets a row of the same time come
     cure = f"write {name}, or {name} - INTERVAL '5' SECOND"
     raise _fault(f"a watermark follows its column at a constant distance; {cure}", mark.rule.span, text)
