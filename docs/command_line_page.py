@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import click
 
@@ -169,7 +170,7 @@ def paragraphs(text: str) -> Iterator[str]:
     """
     for part in text.strip().split("\n\n"):
         if part.startswith("\b\n"):
-            yield f"```text\n{part.removeprefix(chr(8)).strip()}\n```\n"
+            yield f"```text\n{dedent(part.removeprefix(chr(8))).strip()}\n```\n"
         elif kept := " ".join(it for it in SENTENCE.split(" ".join(part.split())) if not it.startswith(EXPLAINED)):
             yield kept + "\n"
 

@@ -49,6 +49,7 @@ or a runtime in one (flow.py:build).
   malflow run flow.py -- --day monday    with arguments of its own
   malflow run flow.py --persistence DIR  keep its state in DIR, and resume
                                          from there the next time
+  malflow sql -c "SELECT * FROM 'a.csv'" show the rows of a query
   malflow ps                             the runs of this machine
   malflow stop JOB                       stop one, with its state
 """

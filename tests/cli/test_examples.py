@@ -22,6 +22,7 @@ pytestmark = pytest.mark.nightly
 EXAMPLES = ROOT / "examples"
 NEED_SERVERS = {
     "billed_orders",
+    "busy_towns",
     "enriched_orders",
     "hourly_delays",
     "kafka_totals",

@@ -14,7 +14,21 @@ from malflow.cli.output.output import Output
 __all__ = ["sql"]
 
 
-@click.command(short_help="Run a query, and show its rows.")
+_HELP = """Run the statements of FILE or TEXT, and show the rows of each query.
+
+A path or URL in quotes is a table: its columns are guessed from its first rows. '-' is standard input.
+
+\b
+  malflow sql -c "SELECT * FROM 'bids.jsonl' WHERE price > 10"
+  malflow sql -c "SELECT channel, COUNT(*) FROM 'bids/*.parquet' GROUP BY channel"
+  malflow sql -c "SELECT * FROM 'kafka://localhost:9092/bids' LIMIT 10"
+
+ORDER BY, and GROUP BY without a window, need an input that ends. Ctrl-C ends a query. With --json, each row is an
+object on a line.
+"""
+
+
+@click.command(help=_HELP, short_help="Run a query, and show its rows.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-c", "--command", "text", metavar="TEXT", help="The statements.")
 @click.option("--ddl", is_flag=True, help="Print the CREATE TABLE of each path or URL in quotes, and run nothing.")
@@ -22,18 +36,7 @@ __all__ = ["sql"]
 @click.option("--csv", "as_csv", is_flag=True, help="Write the rows as CSV.")
 @output_options
 def sql(file: Path | None, text: str | None, ddl: bool, explain: bool, as_csv: bool, output: Output) -> None:
-    r"""Run the statements of FILE or TEXT, and show the rows of each query.
-
-    A path or URL in quotes is a table: its columns are guessed from its first rows. '-' is standard input.
-
-    \b
-      malflow sql -c "SELECT * FROM 'bids.jsonl' WHERE price > 10"
-      malflow sql -c "SELECT channel, COUNT(*) FROM 'bids/*.parquet' GROUP BY channel"
-      malflow sql -c "SELECT * FROM 'kafka://localhost:9092/bids' LIMIT 10"
-
-    ORDER BY, and GROUP BY without a window, need an input that ends. Ctrl-C ends a query. With --json, each row is an
-    object on a line.
-    """
+    """Run the statements of FILE or TEXT, and show the rows of each query."""
     from malflow.cli.sql.texts import Texts  # noqa: PLC0415 - help and usage don't need it
     from malflow.sql.api import read_source  # noqa: PLC0415 - as there
     from malflow.sql.text import Source  # noqa: PLC0415 - as there
