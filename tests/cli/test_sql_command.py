@@ -271,7 +271,7 @@ def test_types_of_values() -> None:
     assert types(of_rows(named)) == [
         "BOOLEAN",
         "BIGINT",
-        "STRING",
+        "DECIMAL(38, 0)",
         "DECIMAL(38, 2)",
         "BYTES",
         "DATE",
@@ -300,12 +300,14 @@ def test_types_of_nested_values() -> None:
         (["1", "", "-2"], "BIGINT"),
         (["1", "2.5", "1e3", ".5"], "DOUBLE"),
         (["007", "1"], "STRING"),
-        (["99999999999999999999"], "STRING"),
+        (["99999999999999999999"], "DECIMAL(38, 0)"),
+        (["9" * 39], "STRING"),
         (["true", "FALSE"], "BOOLEAN"),
         (["0", "1"], "BIGINT"),
         (["2026-03-01", "2026-03-02"], "DATE"),
         (["2026-03-01T10:00:00.123456Z", "2026-03-01 10:00Z"], "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
         (["2026-03-01 10:00:00", "2026-03-01 10:00:00Z"], "STRING"),
+        (["2026-03-01 10:00:00+02:00", "2026-03-01 10:00:00Z"], "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
         (["2026-03-01 10:00:00.1234567"], "STRING"),
         (["nan"], "STRING"),
         (["", ""], "STRING"),
@@ -369,6 +371,7 @@ def test_a_column_of_parquet_without_a_type_of_sql_is_named(malflow: Malflow, fo
         ("x.csv", "a,b\n", "x.csv", "'x.csv' has no rows to guess columns from"),
         ("x.csv", "1,2.5,x\n2,3,y\n", "x.csv", "write 'x.csv?header=no' for columns c1, c2 and so on"),
         ("x.csv", "a,b,a\n1,2,3\n", "x.csv", "the field name 'a' more than once"),
+        ("x.csv", "a;b\n1;2\n", "x.csv", "write 'x.csv?delimiter=%3B'"),
         ("x.jsonl", "[1]\n", "x.jsonl", "must be an object with columns; got [1]"),
         ("x.jsonl", "{\n", "x.jsonl", "x.jsonl line 1"),
         ("x.txt", "hello\n", "x.txt", "must be an object with columns; got 'hello'"),
@@ -393,7 +396,7 @@ def test_unreadable_paths_are_named_at_their_place(
         (folder / file).write_text(content)
     done = malflow("sql", "-c", f"SELECT * FROM '{path}'")
     assert done.code == 3
-    assert done.err.startswith("error: -c:1:15: ")
+    assert "error: -c:1:15: " in done.err
     assert fault in done.err
     assert "hush" not in done.err
     assert done.out == ""
@@ -532,3 +535,50 @@ def test_explain(malflow: Malflow) -> None:
 def test_statements_that_ask_are_answered_in_their_place(malflow: Malflow) -> None:
     text = "SHOW TABLES; CREATE TABLE a (x INT); DESCRIBE a; SHOW TABLES; SELECT 1 AS one; SHOW VIEWS"
     assert malflow("sql", "-c", text).out.split() == ["none", "x", "INT", "a", "one", "---", "1", "none"]
+
+
+# more of it
+
+
+def test_delimiters_of_csv(malflow: Malflow, folder: Path) -> None:
+    (folder / "x.csv").write_text("a;b\n1;x\n;y\n")
+    assert rows_of(malflow, "SELECT * FROM 'x.csv?delimiter=%3B'") == [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
+
+
+def test_order_in_a_part_of_a_statement_is_refused(malflow: Malflow) -> None:
+    done = malflow("sql", "-c", "SELECT * FROM (SELECT * FROM 'bids.jsonl' LIMIT 1)")
+    assert "LIMIT belongs at the end of the statement" in done.err
+
+
+def test_windows_of_a_path_are_refused_with_a_cure(malflow: Malflow) -> None:
+    windows = "TABLE(TUMBLE(TABLE 'bids.jsonl', DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+    done = malflow("sql", "-c", f"SELECT COUNT(*) FROM {windows} GROUP BY window_start, window_end")
+    assert "take the CREATE TABLE that --ddl prints, and add WATERMARK FOR to it" in done.err
+
+
+def test_a_table_that_is_only_written_to_is_not_looked_at(malflow: Malflow) -> None:
+    assert rows_of(malflow, "CREATE TABLE o (a INT) WITH ('url' = 'https://127.0.0.1:1/x'); SELECT 1 AS a") == [
+        {"a": 1}
+    ]
+
+
+def test_definitions_alone_run_nothing(malflow: Malflow) -> None:
+    done = malflow("sql", "-c", "CREATE TABLE x (a INT)")
+    assert (done.code, done.out, done.err) == (0, "", "no query or INSERT; nothing has run\n")
+
+
+def test_secrets_are_not_written(malflow: Malflow, folder: Path) -> None:
+    url = f"{folder}/bids.jsonl?encoding=utf-8"
+    table = f"CREATE TABLE t (a INT) WITH ('url' = 'kafka://me:hush@127.0.0.1:1/t'); SELECT x FROM '{url}', t"
+    done = malflow("sql", "-c", table)
+    assert done.code == 3
+    assert "hush" not in done.out + done.err
+
+
+def test_functions_of_a_file_are_imported_from_its_folder(malflow: Malflow, folder: Path) -> None:
+    (folder / "own").mkdir()
+    (folder / "own" / "flows_of_halves.py").write_text("def half(n: int) -> float:\n    return n / 2\n")
+    text = "CREATE FUNCTION half AS 'flows_of_halves:half' LANGUAGE PYTHON; SELECT half(3) AS h"
+    (folder / "own" / "x.sql").write_text(text)
+    assert malflow("sql", "--csv", "own/x.sql").out == "h\n1.5\n"
+    assert "there is no file 'own/y.sql'; did you mean 'own/x.sql'?" in malflow("sql", "own/y.sql").err

@@ -83,7 +83,8 @@ def _type_of(values: Iterable[Any]) -> SqlType | None:
     if kinds == {str}:
         return _times(given) or STRING
     if kinds <= {int}:
-        return BIGINT if all(-(1 << 63) <= it < 1 << 63 for it in given) else None
+        most = max(map(abs, given))
+        return BIGINT if most < 1 << 63 else SqlType("DECIMAL", size=MOST_DIGITS) if most < 10**MOST_DIGITS else None
     if kinds <= {int, float}:
         return DOUBLE
     if kinds <= {int, Decimal}:

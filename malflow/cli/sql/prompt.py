@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from malflow.cli.sql.guessing import Guess, create_table, has_values, of_rows, of_schema, of_texts
 from malflow.cli.sql.standard_input import InputSource, StandardInput
 from malflow.connectors.address import Address
 from malflow.connectors.by_name import Connection, connect
-from malflow.errors import GraphError, OperatorError
+from malflow.connectors.files.typed import DELIMITERS
+from malflow.errors import GraphError, MalflowError, OperatorError
 from malflow.events import Event, Run, TickFinished
 from malflow.runtime.single_thread import SingleThreadRuntime
 from malflow.sinks.contract import StatelessSinkImpl
@@ -71,7 +73,10 @@ class Prompt:
         if url == _STANDARD_INPUT:
             return True
         connection = connect(url, **options)
-        source = connection.source()
+        try:
+            source = connection.source()
+        except MalflowError:  # it may only be written to; who reads it gets the error
+            return False
         is_paged = connection.connector.startswith("postgres") and "changes" not in connection.connector
         if is_paged and connection.option("poll_every") is None:
             return True
@@ -169,9 +174,13 @@ def _schema(connection: Connection) -> Any:
 
 def _of_csv(connection: Connection, rows: Sequence[Any], shown: str) -> list[Guess]:
     if isinstance(rows[0], Mapping):
-        names = [*rows[0]]
+        names, mark = [*rows[0]], "&" if "?" in shown else "?"
+        other = next((it for it in DELIMITERS if len(names) == 1 and it in names[0]), None)
+        if other is not None and connection.option("delimiter") is None:
+            cure = f"write '{shown}{mark}delimiter={quote(other)}'"
+            raise GraphError(f"'{shown}' has one column, {names[0]!r}; {cure}")
         if has_values(names):
-            cure = f"write '{shown}{'&' if '?' in shown else '?'}header=no' for columns c1, c2 and so on"
+            cure = f"write '{shown}{mark}header=no' for columns c1, c2 and so on"
             raise GraphError(f"the first line of '{shown}' has values, not names: {', '.join(names)}; {cure}")
         return of_texts(names, [[*row.values()] for row in rows])
     width = len(rows[0])

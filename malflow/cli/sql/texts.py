@@ -85,7 +85,10 @@ class Texts:
             SqlError: with the faults of all statements; nothing has run.
             Leave: if the reader of the rows is gone, or the user has stopped it.
         """
-        for step in _steps(self.check(text)):
+        steps = [*_steps(self.check(text))]
+        if not steps:
+            self._output.say("no query or INSERT; nothing has run")
+        for step in steps:
             self._run(step, text)
 
     def explain(self, text: Source) -> None:

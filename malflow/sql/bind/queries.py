@@ -65,8 +65,10 @@ class QueryBinder(SemiJoinBinder):
     def _with(self, query: tree.With) -> Relation:
         for part, what in ((query.order, "ORDER BY"), (query.limit, "LIMIT"), (query.offset, "OFFSET")):
             if part or part == 0:
-                cure = "the first rows of each window are ROW_NUMBER() OVER (...) <= n"
                 span = query.order[0].span if query.order else query.span
+                if self._environment.ends is not None:
+                    raise self._fault(f"{what} belongs at the end of the statement, not within it", span)
+                cure = "the first rows of each window are ROW_NUMBER() OVER (...) <= n"
                 raise self._fault(f"{what} needs an input that ends; {cure}", span)
         views = dict(self._environment.views)
         for it in query.views:

@@ -208,6 +208,8 @@ class SourceBinder:
             cure = "WATERMARK FOR makes one, windows give `window_time`, and a table has that of the INSERTs above it"
             if isinstance(table.table, tree.Derived):
                 cure = "select one; of a join, the later time of both is one, if the bounds tell which is later"
+            if isinstance(table.table, tree.NamedTable) and table.table.is_path:
+                cure = "take the CREATE TABLE that --ddl prints, and add WATERMARK FOR to it"
             cure = f"write DESCRIPTOR({times[0]})" if times else cure
             raise self._fault(f"{time.text!r} is not a time attribute; {cure}", time.span)
         unit = 10 ** (6 - field_.type.size)
