@@ -18,8 +18,15 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from malflow.cli.sql.guessing import of_rows, of_schema, of_texts
+from malflow.cli.sql.guessing import create_table, of_rows, of_schema, of_texts
+from malflow.sql.bind.scope import Field
+from malflow.sql.build.doors import Door
+from malflow.sql.parser.statements import parse
+from malflow.sql.syntax.queries import ColumnDef, CreateTable
+from malflow.sql.text import Source
 from tests.cli.conftest import Malflow, environment
 
 BIDS: list[dict[str, Any]] = [
@@ -116,8 +123,8 @@ def test_a_statement_creates_tables_for_those_after_it(malflow: Malflow) -> None
     assert rows_of(malflow, text) == [
         {"auction": 1},
         {"auction": 2},
-        {"window_start": "2026-03-01 00:00:00.000", "total": "30.50"},
-        {"window_start": "2026-03-01 00:02:00.000", "total": "5.00"},
+        {"window_start": "2026-03-01 00:00:00.000", "total": 30.5},
+        {"window_start": "2026-03-01 00:02:00.000", "total": 5.0},
     ]
     assert Path("out.jsonl").read_text().split("\n") == ['{"auction": 1}', '{"auction": 2}', ""]
 
@@ -207,7 +214,8 @@ def test_rows_as_csv(malflow: Malflow) -> None:
 
 
 def test_control_characters_and_long_texts_are_harmless(malflow: Malflow, folder: Path) -> None:
-    (folder / "odd.jsonl").write_text(json.dumps({"a\x1b[31m": "x\x1b[2J\ny", "b": "z" * 500}))
+    (folder / "odd.jsonl").write_text(json.dumps({"a\x1b[31m": "x\x1b[2J\ny\x85\x9b", "b": "z" * 500}))
+    assert malflow("sql", "--json", "-c", "SELECT * FROM 'odd.jsonl'").out.rstrip("\n").isprintable()
     done = malflow("sql", "-c", "SELECT * FROM 'odd.jsonl'")
     assert "\x1b" not in done.out
     assert len(done.out.splitlines()) == 3
@@ -582,3 +590,37 @@ def test_functions_of_a_file_are_imported_from_its_folder(malflow: Malflow, fold
     (folder / "own" / "x.sql").write_text(text)
     assert malflow("sql", "--csv", "own/x.sql").out == "h\n1.5\n"
     assert "there is no file 'own/y.sql'; did you mean 'own/x.sql'?" in malflow("sql", "own/y.sql").err
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+VALUES = st.recursive(
+    LEAVES, lambda it: st.lists(it, max_size=3) | st.dictionaries(st.text(max_size=3), it, max_size=3), max_leaves=5
+)
+ROWS = st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=4)
+
+
+@given(
+    content=st.binary(max_size=60) | ROWS | st.lists(st.lists(st.text(max_size=4), max_size=3)),
+    ending=st.sampled_from(["csv", "jsonl"]),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=10)
+@pytest.mark.filterwarnings("ignore")
+def test_noise_gives_rows_or_a_fault(malflow: Malflow, folder: Path, content: Any, ending: str) -> None:
+    if isinstance(content, list):
+        lines = (",".join(it) if ending == "csv" and isinstance(it, list) else json.dumps(it) for it in content)
+        content = "".join(f"{it}\n" for it in lines).encode("utf-8", "surrogatepass")
+    (folder / f"x.{ending}").write_bytes(content)
+    done = malflow("sql", "-c", f"SELECT * FROM 'x.{ending}'")
+    assert done.code in {0, 3, 5}, done.err
+    assert "Traceback" not in done.err
+    assert "\x1b" not in done.out + done.err
+
+
+@given(ROWS.filter(any))
+def test_first_rows_fit_the_columns_that_are_guessed(rows: list[dict[str, Any]]) -> None:
+    rows = json.loads(json.dumps(rows))
+    (table,) = parse(Source(create_table("t", "x.jsonl", of_rows(rows))))
+    assert isinstance(table, CreateTable)
+    fields = [Field(it.name.text, it.type) for it in table.elements if isinstance(it, ColumnDef)]
+    door = Door(fields, "t", as_json=True, may_lack=True)
+    assert {len(door.row(it)) for it in rows} == {len(table.elements)}

@@ -57,10 +57,15 @@ def create_table(name: str, url: str, columns: Iterable[Guess]) -> str:
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> list[Guess]:
     """Return the columns of some rows, in the order in which they come.
 
+    Raises:
+        GraphError: if a column has no name.
+
     >>> [(it.name, str(it.type)) for it in of_rows([{"id": 1, "at": "2026-03-01T10:00:00Z"}, {"id": 2.5, "at": None}])]
     [('id', 'DOUBLE'), ('at', 'TIMESTAMP_LTZ(3)')]
     """
     names = dict.fromkeys(name for row in rows for name in row)
+    if "" in names:
+        raise GraphError("a column has an empty name; read the rows in Python")
     return [_column(name, [row[name] for row in rows if name in row], len(rows)) for name in names]
 
 
@@ -108,7 +113,7 @@ _OF_CLASS = {bool: BOOLEAN, bytes: BYTES, date: DATE, time: SqlType("TIME", size
 def _fields(values: Sequence[Mapping[str, Any]]) -> SqlType | None:
     """Return the type of objects: a ROW if they have the same fields, a MAP if these have one type."""
     names = [*values[0]]
-    if names and all({*it} == {*names} for it in values):
+    if names and all(names) and all({*it} == {*names} for it in values):
         kinds = [_type_of(it[name] for it in values) for name in names]
         return SqlType("ROW", items=tuple(it or STRING for it in kinds), names=tuple(names)) if all(kinds) else None
     item = _type_of(one for it in values for one in it.values())

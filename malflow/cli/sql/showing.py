@@ -16,7 +16,7 @@ from malflow.sinks.stdout import StdOutSink
 from malflow.sql.bind.scope import Field
 from malflow.sql.build.chains import leaves
 from malflow.sql.build.doors import Exit
-from malflow.sql.types import MOST_DIGITS, NUMBERS
+from malflow.sql.types import NUMBERS, STRING
 from malflow.words import cut, printable
 
 __all__ = ["FORMS", "Form", "ShownRows"]
@@ -53,7 +53,7 @@ class _Json(Form):
         self._exit = leaves(Exit(fields, dict, as_json=True))
 
     def text(self, rows: Sequence[tuple[Any, ...]]) -> str:
-        return "".join(f"{json.dumps(it, ensure_ascii=False)}\n" for it in self._exit(rows))
+        return "".join(f"{_escaped(json.dumps(it, ensure_ascii=False))}\n" for it in self._exit(rows))
 
 
 class _Texts(Form):
@@ -62,16 +62,22 @@ class _Texts(Form):
     def __init__(self, fields: Sequence[Field]) -> None:
         super().__init__(fields)
         self._is_begun = False
-        digits = [
-            replace(it, type=replace(it.type, size=MOST_DIGITS)) if it.type.kind == "DECIMAL" else it for it in fields
-        ]
-        self._exit = leaves(Exit(digits, tuple, as_json=True))
+        self._decimals = [at for at, it in enumerate(fields) if it.type.kind == "DECIMAL"]
+        texts = [replace(it, type=STRING) if it.type.kind == "DECIMAL" else it for it in fields]
+        self._exit = leaves(Exit(texts, tuple, as_json=True))
 
     def text(self, rows: Sequence[tuple[Any, ...]]) -> str:
-        cells = [[*map(_text, it)] for it in self._exit(rows)]
+        cells = [[*map(_text, it)] for it in self._exit([*map(self._with_digits, rows)] if self._decimals else rows)]
         written = self.written(cells, is_first=not self._is_begun)
         self._is_begun = True
         return written
+
+    def _with_digits(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row with texts of its decimals, with all digits of their type."""
+        cells = [*row]
+        for at in self._decimals:
+            cells[at] = None if cells[at] is None else format(cells[at], "f")
+        return tuple(cells)
 
     def ended(self) -> str:
         return "" if self._is_begun else self.text([])
@@ -106,6 +112,11 @@ class _Table(_Texts):
         rule = ["-" * it for it in self._widths]
         lines = aligned(self._heads, [rule, *cells])
         return "".join(f"{it}\n" for it in (lines if is_first else lines[2:]))
+
+
+def _escaped(text: str) -> str:
+    """Return a text of JSON with characters that a terminal would obey, or that end a line, as JSON escapes them."""
+    return text if text.isprintable() else "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
 
 
 def _text(value: Any) -> str | None:
