@@ -390,4 +390,13 @@ SQL_BUGS = [
         "    if not text:",
         ("tests/sql/test_bad_input.py::test_a_row_that_does_not_fit_its_schema_fails_by_the_policy",),
     ),
+    Bug(
+        "a session without a value is dropped when an aggregate is removed",
+        "None is what a migration returns to drop a state",
+        "streams/operators/windows.py",
+        "    state[places] = [arrange(acc, arrangement) for acc in state[places]]\n    return state",
+        "    state[places] = [arrange(acc, arrangement) for acc in state[places]]\n"
+        "    return None if None in state[places] else state",
+        ("tests/sql/test_edits.py::test_a_session_of_nulls_is_kept",),
+    ),
 ]

@@ -38,7 +38,7 @@ from malflow.windows import CountWindows, SessionWindows, TimeWindows, Windows
 
 __all__ = ["WindowOptions", "add_cogroup", "add_window", "check_merge", "kernel_of"]
 
-Migrate = Callable[[Any, Any], Any]
+Migrate = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True)
@@ -261,12 +261,30 @@ def _migration_of(kind: StateKind, migrate: Migrate) -> Migrate:
 
 
 def _arranging(kind: StateKind, arrange: Callable[[Any, Arrangement], Any]) -> Callable[[Any, Any, Arrangement], Any]:
-    """Return the function that arranges a kind's states, from the one that arranges an accumulator."""
-    return partial(_arranged, migrate=_migration_of(kind, arrange))
+    """Return the function that arranges a kind's states, from the one that arranges an accumulator.
+
+    Unlike a migration, it drops none: None is an accumulator too.
+    """
+    match kind:
+        case StateKind.SESSION:
+            return partial(_arranged_some, arrange=arrange, places=slice(2, None, 3))
+        case StateKind.COUNT_WINDOW:
+            return partial(_arranged_some, arrange=arrange, places=slice(3, None, 2))
+        case _:
+            return partial(_arranged_one, arrange=arrange)
 
 
-def _arranged(_key: Any, state: Any, arrangement: Arrangement, *, migrate: Callable[[Any, Any], Any]) -> Any:
-    return migrate(state, arrangement)
+def _arranged_one(_key: Any, acc: Any, arrangement: Arrangement, *, arrange: Callable[[Any, Arrangement], Any]) -> Any:
+    return arrange(acc, arrangement)
+
+
+def _arranged_some(
+    _key: Any, state: list[Any], arrangement: Arrangement, *, arrange: Callable[[Any, Arrangement], Any], places: slice
+) -> list[Any]:
+    """Return the sessions or windows of a key with other accumulators at some places."""
+    state = [*state]
+    state[places] = [arrange(acc, arrangement) for acc in state[places]]
+    return state
 
 
 def _arranged_parts(acc: Any, arrangement: Arrangement) -> Any:
