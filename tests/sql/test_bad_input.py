@@ -81,6 +81,14 @@ OTHERS = {
     "INSERT INTO o SELECT id FROM bids ORDER BY price": "ORDER BY needs an input that ends",
     "UPDATE bids SET id = 1": "there is no UPDATE",
     "DELETE FROM bids": "there is no DELETE",
+    # Flink, beyond what is here
+    "ADD JAR 'x.jar'": "there is no ADD; install the package of Python",
+    "COMPILE PLAN 'p' FOR INSERT INTO o SELECT 1": "there is no COMPILE; a text has one plan",
+    "USE CATALOG c": "there is no USE; there are no catalogs and databases",
+    "INSERT OVERWRITE o SELECT 1": "there is no INSERT OVERWRITE; write INSERT INTO",
+    "CREATE TABLE t (x INT) PARTITIONED BY (x)": "tables have no partitions",
+    "CREATE TABLE t AS SELECT 1": "CREATE TABLE ... AS SELECT is not supported; write CREATE VIEW",
+    "CREATE FUNCTION f AS 'a.b' LANGUAGE JAVA": "functions are written in Python",
 }
 
 

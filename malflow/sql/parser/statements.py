@@ -32,6 +32,9 @@ _INSTEAD = {
     "BEGIN": "write EXECUTE STATEMENT SET BEGIN",
     "RESET": "remove the SET",
     "ANALYZE": "there are no statistics",
+    "ADD": "install the package of Python, and name its function in CREATE FUNCTION",
+    "CALL": "there are no procedures; call a function in a query",
+    "COMPILE": "a text has one plan; malflow plan shows what a new text keeps",
     "TRUNCATE": "tables keep what streams bring",
 }
 """Statements of Flink and other dialects that are not here, with what to do instead."""
