@@ -6,7 +6,8 @@ python benchmarks/nexmark.py --answers tests/sql/nexmark/answers.json
 
 The same texts run over the same events in memory, of which 92 % are bids, from the table to a sink that counts rows.
 Both are on one core. Flink gets the events again and again, later each time, and has laps: the first one is not
-measured, as Java compiles in it. malflow runs half of its rounds before a query of Flink, and half after it.
+measured, as Java compiles in it. malflow runs half of its rounds before a query of Flink, and half after it. The rows
+of both are as many.
 """
 
 from __future__ import annotations
@@ -146,50 +147,64 @@ def _compare(queries: Sequence[str], count: int, rounds: int, of_flink: int) -> 
     given = [*events(count)]
     if missing():
         print(f"without Flink, which needs {', '.join(missing())}")
-        _print_times({it: ([_malflow(it, given)[0] for _ in range(rounds)], []) for it in queries}, queries)
+        rows = [(it, *_both([_malflow(it, given)[0] for _ in range(rounds)])) for it in queries]
+        print_table(("query", "malflow, least", "median"), rows)
         return
     with flink_over(count) as flink:
         times = {it: _times(it, given, rounds, flink, of_flink) for it in queries}
-    _print_times(times, queries)
+    print("\nCPU ns an event: least, median, and median with fewer watermarks; Flink / malflow: of the medians\n")
+    header = ("query", "malflow, least", "median", "each second", "Flink, least", "median", "each 200 ms")
+    print_table((*header, "Flink / malflow", "fewer"), [(it, *_row(times[it])) for it in queries])
 
 
-def _times(
-    name: str, given: Sequence[Any], rounds: int, flink: Flink, of_flink: int
-) -> tuple[list[float], list[float]]:
-    """Return the CPU nanoseconds an event of both: of malflow by round, of Flink by lap."""
-    ours = [_malflow(name, given) for _ in range(rounds - rounds // 2)]
-    if (rows := flink.run(text_of(name), len(given), every=0).rows) != ours[0][1]:
-        raise SystemExit(f"{name}: the peers disagree: {ours[0][1]} rows, {rows} of Flink")
+def _times(name: str, given: Sequence[Any], rounds: int, flink: Flink, of_flink: int) -> list[list[float]]:
+    """Return the CPU nanoseconds an event: of malflow by round, of Flink by lap, of both with fewer watermarks too.
+
+    In malflow a watermark can wait for a second of the time of rows, in Flink for 200 ms of the clock: its default.
+    """
+    ours: list[list[float]] = [[], []]
     lap = of_flink // LAPS // (20 if name in FOR_EVER else 1)
-    laps = flink.run(text_of(name), lap + LAPS * lap, warm=lap, lap=lap).laps
-    ours += [_malflow(name, given) for _ in range(rounds // 2)]
-    found = [it for it, _ in ours], [it / lap for it in laps[:LAPS]]
-    print(name, [[round(it) for it in peer] for peer in found], flush=True)
-    return found
+    theirs: list[list[float]] = []
+    for turn in range(rounds):
+        for at, every in enumerate(("", "1 s")):
+            time_, rows = _malflow(name, given, every)
+            ours[at].append(time_)
+            if not every and turn == 0 and (others := flink.run(text_of(name), len(given), every=0).rows) != rows:
+                raise SystemExit(f"{name}: the peers disagree: {rows} rows, {others} of Flink")
+        if turn == rounds // 2:
+            for milliseconds in (0, 200):
+                laps = flink.run(text_of(name), lap + LAPS * lap, warm=lap, lap=lap, every=milliseconds).laps
+                theirs.append([it / lap for it in laps[:LAPS]])
+    print(name, [[round(it) for it in peer] for peer in (*ours, *theirs)], flush=True)
+    return [*ours, *theirs]
 
 
-def _malflow(name: str, given: Sequence[Any]) -> tuple[float, int]:
+def _malflow(name: str, given: Sequence[Any], every: str = "") -> tuple[float, int]:
     """Return the CPU nanoseconds an event that a query takes, and the number of its rows."""
     count = Count()
+    text = text_of(name)
+    if every:
+        text = text.replace("broker/events'", f"broker/events', 'watermark.every' = '{every}'")
 
     def connected(table: str, _url: str, _options: dict[str, str]) -> Any:
         return SingleIteratorSource(given) if table == "events" else StatelessSink(count)
 
     gc.collect()
     start = time.process_time()
-    SingleThreadRuntime(lambda provider: provider.sql("nexmark", connect=connected).run(text_of(name))).execute()
+    SingleThreadRuntime(lambda provider: provider.sql("nexmark", connect=connected).run(text)).execute()
     return (time.process_time() - start) / len(given) * 1e9, count.rows
 
 
-def _print_times(times: dict[str, tuple[list[float], list[float]]], queries: Sequence[str]) -> None:
-    print("\nCPU ns an event, the least and the median; Flink / malflow: of the medians\n")
-    header = ("query", "malflow, least", "median", "Flink, least", "median", "Flink / malflow")
-    print_table(header, [(it, *_row(*times[it])) for it in queries])
+def _row(times: Sequence[Sequence[float]]) -> list[str]:
+    ours, fewer, theirs, fewer_theirs = times
+    cells = [*_both(ours), f"{median(fewer):,.0f}", *_both(theirs), f"{median(fewer_theirs):,.0f}"]
+    ratios = (median(theirs) / median(ours), median(fewer_theirs) / median(fewer))
+    return [*cells, *(f"{it:.2f}" for it in ratios)]
 
 
-def _row(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
-    cells = [f"{pick(it):,.0f}" if it else "" for it in (ours, theirs) for pick in (min, median)]
-    return [*cells, f"{median(theirs) / median(ours):.2f}" if theirs else ""]
+def _both(times: Sequence[float]) -> list[str]:
+    """Return the least and the median."""
+    return [f"{pick(times):,.0f}" for pick in (min, median)]
 
 
 # PySpark
@@ -207,7 +222,8 @@ def _spark(count: int, rounds: int) -> None:
             command = [sys.executable, "-m", "nexmark_parts.spark_queries", folder, name, str(rounds)]
             answer = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parent)  # noqa: S603 - a module of this folder
             theirs = [it / count / LAPS_OF_SPARK * 1e9 for it in json.loads(answer.stdout.splitlines()[-1])]
-            rows.append((name, *_row([_malflow(name, given)[0] for _ in range(rounds)], theirs)))
+            ours = [_malflow(name, given)[0] for _ in range(rounds)]
+            rows.append((name, *_both(ours), *_both(theirs), f"{median(theirs) / median(ours):.2f}"))
             print(*rows[-1], flush=True)
     print("\nCPU ns an event, the least and the median; PySpark on local[1]\n")
     print_table(("query", "malflow, least", "median", "PySpark, least", "median", "PySpark / malflow"), rows)

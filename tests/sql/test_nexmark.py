@@ -108,7 +108,7 @@ def test_the_texts_of_nexmark_itself_give_the_rows_of_flink(name: str) -> None:
 
 
 def test_folders_by_column_are_refused() -> None:
-    with pytest.raises(SqlError, match="tables have no partitions; the connector's options say how it writes") as found:
+    with pytest.raises(SqlError, match="PARTITIONED BY: no sink has a folder for each value of a column") as found:
         SingleThreadRuntime(lambda provider: provider.sql("nexmark").run(text_of("q10"))).execute()
     assert found.value.faults[0].source.text[found.value.faults[0].span.start :].startswith("PARTITIONED BY")
 
