@@ -363,6 +363,19 @@ def test_rows_of_equal_times_are_joined() -> None:
     assert run_sql(text, {"l": left, "r": right}) == {"o": [{"x": 2, "y": 2}]}
 
 
+def test_times_are_compared_where_windows_are_joined() -> None:
+    rows = "(SELECT * FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '10' SECOND)))"
+    text = f"""
+    CREATE TABLE l (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'l.jsonl');
+    CREATE TABLE r (y INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('url' = 'r.jsonl');
+    CREATE TABLE o (x INT, y INT) WITH ('url' = 'o.jsonl');
+    INSERT INTO o SELECT l.x, r.y FROM {rows.format("l")} l JOIN {rows.format("r")} r
+      ON l.window_start = r.window_start AND l.window_end = r.window_end AND l.ts < r.ts;
+    """
+    right = [(1, "2026-03-01 00:00:01"), (2, "2026-03-01 00:00:06")]
+    assert run_sql(text, {"l": [(5, "2026-03-01 00:00:05")], "r": right}) == {"o": [{"x": 5, "y": 2}]}
+
+
 def test_rows_are_joined_with_the_window_that_ends_at_their_time() -> None:
     text = """
     CREATE TABLE l (x INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND) WITH ('url' = 'l.jsonl');

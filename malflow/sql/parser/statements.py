@@ -256,7 +256,9 @@ class _StatementReader(QueryReader):
             self.text()
         if self.peek("PARTITIONED") or self.peek("DISTRIBUTED"):
             cure = "remove it, or write a sink in Python"
-            raise self.fault(f"{self.token.upper} BY: no sink has a folder for each value of a column; {cure}", self.token.span)
+            raise self.fault(
+                f"{self.token.upper} BY: no sink has a folder for each value of a column; {cure}", self.token.span
+            )
         found["options"] = self.bracketed(self._option) if self.take("WITH") else ()
         if self.take("LIKE"):
             found["like"] = self.table_name()
