@@ -184,6 +184,14 @@ SQL_BUGS = [
         (f"{_FUSED}test_columns_of_arrow_become_the_same_rows_as_dicts",),
     ),
     Bug(
+        "an aggregate reads the column at its place among those that are picked",
+        "rows have the columns of the input first",
+        "sql/build/aggregates.py",
+        "places[_place_of(call)]",
+        "_place_of(call)",
+        ("tests/sql/test_slt.py::test_a_file_gives_its_results",),
+    ),
+    Bug(
         "the columns of a tuple are taken from a value of any class",
         "all values of a stream are of one class",
         _DOORS,

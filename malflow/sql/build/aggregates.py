@@ -25,15 +25,20 @@ from malflow.sql.types import INTEGERS, SqlType
 __all__ = ["FirstRows", "aggregator_of", "parts_of"]
 
 
-def aggregator_of(call: Aggregated) -> Aggregator[Any, Any, Any]:
-    """Return the aggregator of a call. Its operands are columns of a tuple."""
+def aggregator_of(call: Aggregated, places: Sequence[int]) -> Aggregator[Any, Any, Any]:
+    """Return the aggregator of a call.
+
+    Args:
+        call: the call; its operands are columns.
+        places: the places of all columns in a tuple.
+    """
     if call.made is not None:
-        places = [it.index for it in call.operands if isinstance(it, Column)]
-        found: Aggregator[Any, Any, Any] = call.made.over(places, [it.type for it in call.operands])
+        taken = [places[it.index] for it in call.operands if isinstance(it, Column)]
+        found: Aggregator[Any, Any, Any] = call.made.over(taken, [it.type for it in call.operands])
         return found
     if not call.operands:
         return agg.count()
-    return _Some(call.function, _place_of(call), call.operands[0].type, call.distinct)
+    return _Some(call.function, places[_place_of(call)], call.operands[0].type, call.distinct)
 
 
 def parts_of(calls: Sequence[Aggregated], fields: Sequence[Field]) -> dict[str, Callable[[], Any]]:

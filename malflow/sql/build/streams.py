@@ -32,7 +32,7 @@ from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
 from malflow.sql.build.layouts import LayoutMaker
 from malflow.sql.text import NOWHERE, Fault, Source, SqlError
-from malflow.sql.typed import Typed
+from malflow.sql.typed import Column, Typed
 from malflow.states.kinds import StateLayout
 from malflow.windows import Windows, counting, cumulating, session, sliding, tumbling
 
@@ -133,6 +133,7 @@ class StreamBuilder:
         self._text = Source("")
         self._on_error: Any = "fail"
         self._built: dict[str, Rows] = {}
+        self._picks: dict[str, Calc] = {}  # by an operator's name the columns of its rows, if no operator picks them
         self._lost_by: dict[str, list[Any]] = {}  # by an operator's name the late rows that it drops, of each input
 
     def rows(self, relation: Relation) -> Rows:
@@ -247,16 +248,33 @@ class StreamBuilder:
     def _keyed(self, rows: Rows, name: str, key_of: Any) -> Rows:
         return self._each(rows, lambda stream, end: stream.key_distribute(f"{name}.key{end}", key_of))
 
-    def _aggregated(self, relation: Group | Top | Collected, aggregator: Any, layout: StateLayout) -> Any:
+    def _picked(self, relation: Group) -> tuple[Rows, Sequence[int]] | None:
+        """Return rows, and the places of the columns that the input picks of them; None if it does more than that."""
+        calc = relation.input
+        if not isinstance(calc, Calc) or calc.where is not None or calc.name in self._built:
+            return None
+        places = [it.index for it in calc.items if isinstance(it, Column)]
+        is_first = isinstance(calc.input, Scan) and self._table(calc.input.table).values() is not None
+        if len(places) < len(calc.items) or is_first or relation.spec.kind in _BY_ARRIVAL:
+            return None
+        self._picks[relation.name] = calc
+        return self.rows(calc.input), places
+
+    def _aggregated(
+        self, relation: Group | Top | Collected, aggregator: Any, layout: StateLayout, picked: Any = None
+    ) -> Any:
         """Return the results of the windows and keys of a relation."""
-        if relation.spec.kind == "END":
+        places = range(relation.keys)
+        if picked is not None:
+            source, places = picked
+        elif relation.spec.kind == "END":
             timed = self._every(relation.input).assign_timestamps(f"{relation.name}.time", _once)
             source = Rows(timed.generate_epochs(f"{relation.name}.end", _no_epoch, per_part=False).on_time)
         elif relation.spec.kind == "COUNTING":
             source = Rows(self._every(relation.input))
         else:
             source = self.rows(relation.input)
-        source = self._keyed(source, relation.name, _key_of(relation.input.fields[: relation.keys]))
+        source = self._keyed(source, relation.name, _key_of(relation.input.fields[: relation.keys], places))
         windows = source.on_time.window(_windows(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator, layout=layout)
@@ -278,9 +296,11 @@ class StreamBuilder:
         return self._built[name].on_time
 
     def _group(self, relation: Group) -> Rows:
-        aggregates = [aggregator_of(it) for it in relation.aggregates]
+        picked = self._picked(relation)
+        places = range(len(relation.input.fields)) if picked is None else picked[1]
+        aggregates = [aggregator_of(it, places) for it in relation.aggregates]
         aggregator = agg.tuple_(*aggregates) if aggregates else agg.count()
-        results = self._aggregated(relation, aggregator, self._layouts.of_group(relation))
+        results = self._aggregated(relation, aggregator, self._layouts.of_group(relation), picked)
         made = _row_of(relation, bool(aggregates))
         results = self._numbered(relation, results)
         if relation.is_carried and _overlap(relation.spec):
@@ -356,7 +376,10 @@ class StreamBuilder:
     def _lost(self, relation: Lost) -> Rows:
         self.rows(relation.input)
         found = self._lost_by.get(relation.input.name, [None, None])[relation.side]
-        return Rows(self._no_rows(relation.name) if found is None else found)
+        if found is None:
+            return Rows(self._no_rows(relation.name))
+        calc = self._picks.get(relation.input.name)
+        return Rows(found) if calc is None else self._computed(calc, Taken(Rows(found), None, False), calc.name)
 
     _BUILDERS: ClassVar[dict[type[Relation], Callable[[Any, Any], Rows]]] = {
         Scan: _scan,
@@ -388,6 +411,10 @@ def _windows(spec: WindowSpec) -> Windows:
     return session(spec.size, touch=True)
 
 
+_BY_ARRIVAL = frozenset({"END", "COUNTING"})
+"""Windows over the order in which rows come."""
+
+
 def _once(_message: Any) -> int:
     """Return the time of all rows that are grouped at the end of the input."""
     return 0
@@ -398,11 +425,18 @@ def _overlap(spec: WindowSpec) -> bool:
     return spec.kind in {"HOP", "CUMULATE"} and spec.step < spec.size
 
 
-def _key_of(keys: Sequence[Field]) -> Any:
+def _key_of(keys: Sequence[Field], places: Sequence[int]) -> Any:
     """Return the places of the key, or the function that returns it for a message: NULL is a key too."""
-    if len(keys) == 1 and keys[0].type.nullable:
-        return lambda message: (None,) if (key := message.value[0]) is None else key
-    return tuple(range(len(keys))) if len(keys) > 1 else 0 if keys else _no_key
+    if not keys:
+        return _no_key
+    first, *others = places[: len(keys)]
+    if others:
+        return (first, *others)
+    return (
+        first
+        if not keys[0].type.nullable
+        else lambda message: (None,) if (key := message.value[first]) is None else key
+    )
 
 
 def _no_key(_message: Any) -> tuple[()]:
