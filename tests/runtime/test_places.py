@@ -78,7 +78,7 @@ def test_a_job_is_named_by_letters_digits_and_few_signs(job: Any) -> None:
         ({"retain": 0}, "retain must be a whole number, at least 1, or a timedelta or a text such as '7d'; got 0"),
         ({"retain": True}, "retain must be"),
         ({"retain": timedelta(0)}, "FsspecBackend retain must be a time above zero"),
-        ({"compression": "zip"}, "compression must be 'lz4' or 'none'; got 'zip'"),
+        ({"compression": "zip"}, "compression must be 'lz4', 'none', 'zstd', or a Compression; got 'zip'"),
         ({"growth": 0}, "growth must be a positive number; got 0"),
         ({"growth": float("nan")}, "growth must be a positive number; got nan"),
         ({"codec": "pickel"}, "did you mean 'pickle'"),

@@ -86,7 +86,7 @@ OTHERS = {
     "COMPILE PLAN 'p' FOR INSERT INTO o SELECT 1": "there is no COMPILE; a text has one plan",
     "USE CATALOG c": "there is no USE; there are no catalogs and databases",
     "INSERT OVERWRITE o SELECT 1": "there is no INSERT OVERWRITE; write INSERT INTO",
-    "CREATE TABLE t (x INT) PARTITIONED BY (x)": "tables have no partitions",
+    "CREATE TABLE t (x INT) PARTITIONED BY (x)": "no sink has a folder for each value of a column",
     "CREATE TABLE t AS SELECT 1": "CREATE TABLE ... AS SELECT is not supported; write CREATE VIEW",
     "CREATE FUNCTION f AS 'a.b' LANGUAGE JAVA": "functions are written in Python",
 }

@@ -427,7 +427,7 @@ def test_a_second_edit_finds_what_the_first_has_left() -> None:
 
 
 def test_a_session_of_nulls_is_kept() -> None:
-    """What is left of its state is the sum of no value."""
+    """Its state keeps the sum of no value."""
     rows = [(0, 1, None, "a", 0), (1, 1, 7, "a", 60_000)]
     found = edited(query("session", ["SUM(price)", "COUNT(*)"]), query("session", ["SUM(price)"]), rows)
     assert found == {(None,) * 4: 1, ("7", None, None, None): 1}

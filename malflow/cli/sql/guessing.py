@@ -61,7 +61,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> list[Guess]:
         GraphError: if a column has no name.
 
     >>> [(it.name, str(it.type)) for it in of_rows([{"id": 1, "at": "2026-03-01T10:00:00Z"}, {"id": 2.5, "at": None}])]
-    [('id', 'DOUBLE'), ('at', 'TIMESTAMP_LTZ(3)')]
+    [('id', 'DOUBLE'), ('at', 'TIMESTAMP(3) WITH LOCAL TIME ZONE')]
     """
     names = dict.fromkeys(name for row in rows for name in row)
     if "" in names:
