@@ -275,7 +275,7 @@ SQL_BUGS = [
         "rows of a hopping window are joined in each window that overlaps it",
         "their times are in it",
         "sql/build/streams.py",
-        "        if _overlap(relation.spec):\n            groups = self._owned(groups, name)\n",
+        "        if overlap(relation.spec):\n            groups = self._owned(groups, name)\n",
         "",
         (_TIME,),
     ),

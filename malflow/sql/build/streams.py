@@ -25,16 +25,33 @@ from malflow.sql.bind.relations import (
     Windowed,
     Within,
 )
-from malflow.sql.bind.scope import Field, WindowSpec
 from malflow.sql.bind.sources import collected
 from malflow.sql.build.aggregates import FirstRows, aggregator_of
 from malflow.sql.build.chains import chain, every
 from malflow.sql.build.doors import Door, Exit
 from malflow.sql.build.layouts import LayoutMaker
+from malflow.sql.build.rows import (
+    BY_ARRIVAL,
+    Pairs,
+    at_once,
+    bounded,
+    elements_of,
+    join_key,
+    key_of,
+    no_rows,
+    numbered,
+    numbered_windows,
+    overlap,
+    own_window,
+    pair_of,
+    row_of,
+    same,
+    windows_of,
+    with_windows,
+)
 from malflow.sql.text import NOWHERE, Fault, Source, SqlError
 from malflow.sql.typed import Column, Typed
 from malflow.states.kinds import StateLayout
-from malflow.windows import Windows, counting, cumulating, session, sliding, tumbling
 
 __all__ = ["Leaving", "Rows", "StreamBuilder", "united"]
 
@@ -238,10 +255,10 @@ class StreamBuilder:
         source = self.rows(relation.input)
         if not relation.is_late:
             return Rows(source.on_time)
-        return Rows(source.on_time.filter_map_many(relation.name, _nothing), source.late)  # it has the epochs still
+        return Rows(source.on_time.filter_map_many(relation.name, no_rows), source.late)  # it has the epochs still
 
     def _windowed(self, relation: Windowed) -> Rows:
-        made = _with_windows(relation.time, relation.spec)
+        made = with_windows(relation.time, relation.spec)
         source = self.rows(relation.input)
         return self._each(source, lambda stream, end: stream.flat_map(f"{relation.name}{end}", made))
 
@@ -255,7 +272,7 @@ class StreamBuilder:
             return None
         places = [it.index for it in calc.items if isinstance(it, Column)]
         is_first = isinstance(calc.input, Scan) and self._table(calc.input.table).values() is not None
-        if len(places) < len(calc.items) or is_first or relation.spec.kind in _BY_ARRIVAL:
+        if len(places) < len(calc.items) or is_first or relation.spec.kind in BY_ARRIVAL:
             return None
         self._picks[relation.name] = calc
         return self.rows(calc.input), places
@@ -268,14 +285,14 @@ class StreamBuilder:
         if picked is not None:
             source, places = picked
         elif relation.spec.kind == "END":
-            timed = self._every(relation.input).assign_timestamps(f"{relation.name}.time", _once)
+            timed = self._every(relation.input).assign_timestamps(f"{relation.name}.time", at_once)
             source = Rows(timed.generate_epochs(f"{relation.name}.end", _no_epoch, per_part=False).on_time)
         elif relation.spec.kind == "COUNTING":
             source = Rows(self._every(relation.input))
         else:
             source = self.rows(relation.input)
-        source = self._keyed(source, relation.name, _key_of(relation.input.fields[: relation.keys], places))
-        windows = source.on_time.window(_windows(relation.spec))
+        source = self._keyed(source, relation.name, key_of(relation.input.fields[: relation.keys], places))
+        windows = source.on_time.window(windows_of(relation.spec))
         if source.late is None:
             return windows.aggregate(relation.name, aggregator, layout=layout)
         found = windows.allow_late(source.late).aggregate(relation.name, aggregator, layout=layout)
@@ -301,34 +318,34 @@ class StreamBuilder:
         aggregates = [aggregator_of(it, places) for it in relation.aggregates]
         aggregator = agg.tuple_(*aggregates) if aggregates else agg.count()
         results = self._aggregated(relation, aggregator, self._layouts.of_group(relation), picked)
-        made = _row_of(relation, bool(aggregates))
+        made = row_of(relation, bool(aggregates))
         results = self._numbered(relation, results)
-        if relation.is_carried and _overlap(relation.spec):
+        if relation.is_carried and overlap(relation.spec):
             results = self._owned(results, relation.name)
         return Rows(results.map_with_key(f"{relation.name}.row", made))
 
     @staticmethod
     def _owned(results: Any, name: str) -> Any:
         """Return results without the windows that only overlap the one of their rows."""
-        return results.map_with_key(f"{name}.own", _own).filter_map(f"{name}.owned", _it)
+        return results.map_with_key(f"{name}.own", own_window).filter_map(f"{name}.owned", same)
 
     def _top(self, relation: Top) -> Rows:
         first = relation.keys + len(relation.order)
         aggregator = FirstRows(relation.count, relation.keys, relation.order, newest=relation.is_newest)
         results = self._aggregated(relation, aggregator, self._layouts.of_top(relation))
-        if _overlap(relation.spec):
+        if overlap(relation.spec):
             results = self._owned(results, relation.name)
-        return Rows(results.flat_map(f"{relation.name}.rows", _numbered(first)))
+        return Rows(results.flat_map(f"{relation.name}.rows", numbered(first)))
 
     def _collected(self, relation: Collected) -> Rows:
         results = self._numbered(relation, self._aggregated(relation, agg.collect(), self._layouts.of_rows(relation)))
-        return Rows(results.flat_map(f"{relation.name}.rows", _bounded(relation)))
+        return Rows(results.flat_map(f"{relation.name}.rows", bounded(relation)))
 
     def _numbered(self, relation: Group | Collected, results: Any) -> Any:
         """Return results with the numbers of their rows as bounds, if windows count rows."""
         if relation.spec.kind != "COUNTING":
             return results
-        return results.stateful_map(f"{relation.name}.number", _numbered_windows(relation.spec.size), int)
+        return results.stateful_map(f"{relation.name}.number", numbered_windows(relation.spec.size), int)
 
     def _joined(self, relation: Joined) -> Rows:
         left, right = self.rows(relation.left), self.rows(relation.right)
@@ -337,10 +354,10 @@ class StreamBuilder:
             left, right = Rows(left.on_time), Rows(right.on_time)
         name, keys = relation.name, relation.keys
         widths = len(relation.left.fields) - keys, len(relation.right.fields) - keys
-        left = self._keyed(left, f"{name}.left", _join_key(relation.left.fields[:keys], "left"))
-        right = self._keyed(right, f"{name}.right", _join_key(relation.right.fields[:keys], "right"))
+        left = self._keyed(left, f"{name}.left", join_key(relation.left.fields[:keys], "left"))
+        right = self._keyed(right, f"{name}.right", join_key(relation.right.fields[:keys], "right"))
         how = {"FULL": "outer"}.get(relation.how, relation.how.lower())
-        pair, layout = _pair(keys, widths), self._layouts.of_join(relation)
+        pair, layout = pair_of(keys, widths), self._layouts.of_join(relation)
         if relation.spec is None:
             before, after = relation.interval
             pairs = left.on_time.interval_join(name, right.on_time, before=before, after=after, how=how, layout=layout)
@@ -351,16 +368,16 @@ class StreamBuilder:
         is_swapped = left.late is None and right.late is not None
         first, second = (right, left) if is_swapped else (left, right)
         layout = replace(layout, parts=layout.parts[::-1]) if is_swapped else layout
-        windows = first.on_time.window(_windows(spec))
+        windows = first.on_time.window(windows_of(spec))
         if first.late is None:
             groups = windows.cogroup(name, second.on_time, layout=layout)
         else:
             late = windows.allow_late(first.late)
             groups, lost = late.cogroup(name, second.on_time, late=[second.late], layout=layout)
             self._lost_by[name] = lost[::-1] if is_swapped else lost
-        if _overlap(relation.spec):
+        if overlap(relation.spec):
             groups = self._owned(groups, name)
-        pairs = _Pairs(pair, how, self._test(relation.rest, sum(widths)), widths[0], is_swapped=is_swapped)
+        pairs = Pairs(pair, how, self._test(relation.rest, sum(widths)), widths[0], is_swapped=is_swapped)
         return Rows(groups.flat_map(f"{name}.rows", pairs))
 
     def _test(self, condition: Typed | None, width: int) -> Callable[[Any], list[Any]] | None:
@@ -369,7 +386,7 @@ class StreamBuilder:
 
     def _expanded(self, relation: Expanded) -> Rows:
         operand = chain(len(relation.input.fields), (relation.operand,), self._text)
-        made = _elements(operand, relation)
+        made = elements_of(operand, relation)
         source, name, on_error = self.rows(relation.input), relation.name, self._on_error
         return self._each(source, lambda it, end: it.flat_map(f"{name}{end}", made, on_error=on_error))
 
@@ -396,213 +413,3 @@ class StreamBuilder:
         Collected: _collected,
     }
     """What builds each relation."""
-
-
-def _windows(spec: WindowSpec) -> Windows:
-    match spec.kind:
-        case "TUMBLE" | "END":
-            return tumbling(spec.size, offset=spec.offset)
-        case "HOP":
-            return sliding(spec.size, spec.step, offset=spec.offset)
-        case "CUMULATE":
-            return cumulating(spec.size, spec.step, offset=spec.offset)
-        case "COUNTING":
-            return counting(spec.size)
-    return session(spec.size, touch=True)
-
-
-_BY_ARRIVAL = frozenset({"END", "COUNTING"})
-"""Windows over the order in which rows come."""
-
-
-def _once(_message: Any) -> int:
-    """Return the time of all rows that are grouped at the end of the input."""
-    return 0
-
-
-def _overlap(spec: WindowSpec) -> bool:
-    """Whether a row is in several windows."""
-    return spec.kind in {"HOP", "CUMULATE"} and spec.step < spec.size
-
-
-def _key_of(keys: Sequence[Field], places: Sequence[int]) -> Any:
-    """Return the places of the key, or the function that returns it for a message: NULL is a key too."""
-    if not keys:
-        return _no_key
-    first, *others = places[: len(keys)]
-    if others:
-        return (first, *others)
-    return (
-        first
-        if not keys[0].type.nullable
-        else lambda message: (None,) if (key := message.value[first]) is None else key
-    )
-
-
-def _no_key(_message: Any) -> tuple[()]:
-    return ()
-
-
-def _join_key(keys: Sequence[Field], side: str) -> Any:
-    """Return the places of the key, or the function that returns it: one with NULL equals none of the other side."""
-    count = len(keys)
-    is_alone = count == 1 and not keys[0].type.items  # a collection may equal the key of NULL
-    if not any(it.type.nullable for it in keys):
-        return 0 if is_alone else tuple(range(count)) or _no_key
-
-    def key(message: Any) -> Any:
-        found = message.value[:count]
-        return (side, *found) if None in found else found
-
-    def only(message: Any) -> Any:
-        found = message.value[0]
-        return (side, None) if found is None else found
-
-    return only if is_alone else key
-
-
-def _row_of(relation: Group, has_values: bool) -> Callable[[Any, Any], tuple[Any, ...]]:
-    """Return the function that makes a row of a key and the result of its window."""
-    keys, is_carried = relation.keys, relation.is_carried
-
-    def row(key: Any, result: Any) -> tuple[Any, ...]:
-        own: tuple[Any, ...] = key if keys != 1 or key == (None,) else (key,)
-        values = result.value if has_values else ()
-        if is_carried:
-            return (own[0], own[1], own[1] - 1, *own[2:], *values)
-        return (result.start, result.end, result.end - 1, *own, *values)
-
-    return row
-
-
-def _bounded(relation: Collected) -> Callable[[Any], list[tuple[Any, ...]]]:
-    """Return the function that returns the rows of a window with its bounds."""
-    keys, is_timed = relation.keys, relation.spec.kind == "SESSION"
-
-    def rows(result: Any) -> list[tuple[Any, ...]]:
-        added = (result.start, result.end, *((result.end - 1,) if is_timed else ()))
-        return [(*it[keys:], *added) for it in result.value]
-
-    return rows
-
-
-def _numbered_windows(size: int) -> Callable[[Any, Any, int], tuple[Any, int]]:
-    """Return the function that gives the windows of a key the numbers of their rows as bounds."""
-
-    def numbered(_key: Any, result: Any, rows: int) -> tuple[Any, int]:
-        return result._replace(start=rows, end=rows + size), rows + size
-
-    return numbered
-
-
-def _own(key: Any, result: Any) -> Any:
-    """Return the result of the window that its rows were in, or None for a window that only overlaps it."""
-    return result if result.end == key[1] else None
-
-
-def _nothing(rows: Sequence[Any]) -> list[None]:
-    return [None] * len(rows)
-
-
-def _it(value: Any) -> Any:
-    return value
-
-
-def _numbered(first: int) -> Callable[[Any], list[tuple[Any, ...]]]:
-    """Return the function that returns the first rows of a window, with their numbers."""
-    return lambda result: [(*row[first:], number) for number, row in enumerate(result.value, 1)]
-
-
-def _pair(keys: int, widths: tuple[int, int]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function that puts the columns of two rows side by side; a row that is missing is NULL."""
-    no_left, no_right = [None] * widths[0], [None] * widths[1]
-
-    def pair(both: Any) -> tuple[Any, ...]:
-        left, right = both
-        return (*(no_left if left is None else left[keys:]), *(no_right if right is None else right[keys:]))
-
-    return pair
-
-
-class _Pairs:
-    """Pairs the rows of a window.
-
-    Args:
-        pair: puts two rows side by side.
-        how: the kind of the join: inner, left, right, outer, semi or anti.
-        test: returns None for the pairs that are none; None if all are.
-        width: how many columns a left row has.
-        is_swapped: whether the right rows come first.
-    """
-
-    def __init__(
-        self,
-        pair: Callable[[Any], tuple[Any, ...]],
-        how: str,
-        test: Callable[[Any], list[Any]] | None,
-        width: int,
-        *,
-        is_swapped: bool,
-    ) -> None:
-        self._pair = pair
-        self._how = how
-        self._test = test
-        self._width = width
-        self._is_swapped = is_swapped
-
-    def __call__(self, result: Any) -> list[tuple[Any, ...]]:
-        """Return the pairs of a window, and the rows without a partner."""
-        left, right = result.value[::-1] if self._is_swapped else result.value
-        pair, count = self._pair, len(right)
-        pairs = [pair((one, other)) for one in left for other in right]
-        if self._test is None and self._how == "inner":
-            return pairs
-        passed = [True] * len(pairs) if self._test is None else [it is not None for it in self._test(pairs)]
-        if self._how in {"semi", "anti"}:
-            wanted = self._how == "semi"
-            found = [it for at, it in enumerate(left) if any(passed[at * count : (at + 1) * count]) is wanted]
-            return [pair((it, None))[: self._width] for it in found]
-        rows = pairs if self._test is None else [it for it, is_one in zip(pairs, passed, strict=True) if is_one]
-        if self._how in {"left", "outer"}:
-            rows += [pair((it, None)) for at, it in enumerate(left) if not any(passed[at * count : (at + 1) * count])]
-        if self._how in {"right", "outer"}:
-            rows += [pair((None, it)) for at, it in enumerate(right) if not any(passed[at::count])]
-        return rows
-
-
-def _elements(operand: Callable[[Any], list[Any]], relation: Expanded) -> Callable[[Any], list[tuple[Any, ...]]]:
-    """Return the function that adds the elements of its collection to a row."""
-    is_row = relation.operand.type.kind == "ARRAY" and relation.operand.type.items[0].kind == "ROW"
-    is_map, numbers, width = relation.operand.type.kind == "MAP", relation.ordinality, relation.width
-
-    def rows(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        found = operand([row])[0][0]
-        parts = [] if found is None else [*(found.items() if is_map else found)]
-        made = [tuple(it) if is_map or (is_row and it is not None) else (it,) for it in parts]
-        if is_row:
-            made = [(None,) * (width - numbers) if it == (None,) else it for it in made]
-        if numbers:
-            made = [(*it, number) for number, it in enumerate(made, 1)]
-        if not made and relation.is_left:
-            made = [(None,) * width]
-        return [(*row, *it) for it in made]
-
-    return rows
-
-
-def _with_windows(time: int, spec: WindowSpec) -> Callable[[Any], list[tuple[Any, ...]]]:
-    """Return the function that adds its windows to a row, once for each; a row without a time is in none."""
-    size, step, offset, grows = spec.size, spec.step or spec.size, spec.offset, spec.kind == "CUMULATE"
-
-    def rows(row: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        at = row[time]
-        if at is None:
-            return []
-        last = (at - offset) // step * step + offset
-        if grows:
-            start = (at - offset) // size * size + offset
-            return [(*row, start, end, end - 1) for end in range(last + step, start + size + 1, step)]
-        starts = range(last, at - size, -step)
-        return [(*row, start, start + size, start + size - 1) for start in starts]
-
-    return rows
