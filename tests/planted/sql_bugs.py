@@ -306,7 +306,7 @@ SQL_BUGS = [
     Bug(
         "the name of a window moves when a WHERE is added",
         "a query with a condition is another one",
-        "sql/bind/queries.py",
+        "sql/bind/groups.py",
         'self._names.give("group" if at_end else "window")',
         'self._names.give("group" if at_end else "window" if where is None else "filtered")',
         ("tests/sql/test_names.py::test_an_edit_elsewhere_moves_no_name",),
