@@ -9,7 +9,7 @@ from typing import Any
 from malflow.sql.bind.names import Names
 from malflow.sql.bind.relations import Calc, Relation, Within
 from malflow.sql.bind.scope import Field
-from malflow.sql.build.doors import fitted
+from malflow.sql.build.fitting import fitted
 from malflow.sql.casts import cast
 from malflow.sql.syntax import queries as tree
 from malflow.sql.text import NOWHERE, Fault, Source, Span, SqlError

@@ -202,7 +202,7 @@ SQL_BUGS = [
     Bug(
         "a whole number at the door may have one bit more",
         "the sign has a bit of its own",
-        _DOORS,
+        "sql/build/fitting.py",
         "{variable}.bit_length() < {INTEGERS",
         "{variable}.bit_length() <= {INTEGERS",
         (f"{_FUSED}test_a_value_that_is_no_row_fails_as_in_a_step_of_its_own",),
@@ -401,7 +401,7 @@ SQL_BUGS = [
     Bug(
         "a text that is finer than its column is cut at the door",
         "the digits have no place in the column",
-        "sql/build/doors.py",
+        "sql/build/fitting.py",
         '    if text.partition(".")[2][kind.size :].strip("0"):',
         "    if not text:",
         ("tests/sql/test_bad_input.py::test_a_row_that_does_not_fit_its_schema_fails_by_the_policy",),

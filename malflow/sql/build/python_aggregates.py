@@ -9,7 +9,8 @@ from malflow.aggregators.contract import Aggregator
 from malflow.aggregators.definition import definition_of
 from malflow.aggregators.fuse import checked_aggregator
 from malflow.errors import GraphError
-from malflow.sql.build.doors import fitted, outer_value
+from malflow.sql.build.doors import outer_value
+from malflow.sql.build.fitting import fitted
 from malflow.sql.build.python_types import type_of_hint
 from malflow.sql.casts import cast
 from malflow.sql.parser.type_names import TypeReader

@@ -8,7 +8,8 @@ from typing import Any
 
 from malflow.aggregators.contract import Aggregator
 from malflow.errors import GraphError
-from malflow.sql.build.doors import fitted, outer_value
+from malflow.sql.build.doors import outer_value
+from malflow.sql.build.fitting import fitted
 from malflow.sql.build.python_aggregates import PythonAggregate, cast_arguments
 from malflow.sql.build.python_types import Annotated, annotations_of
 from malflow.sql.syntax.queries import CreateFunction
