@@ -167,7 +167,7 @@ def test_late_records_that_nobody_reads_are_told(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     ("assigner", "options", "why"),
     [
-        (1, {"out_of_orderness": 3}, "assigner must be a plain function; got 1"),
+        (1.5, {"out_of_orderness": 3}, "assigner must be a plain function; got 1.5"),
         (lambda: 1, {"out_of_orderness": 3}, "takes other arguments"),
         ("at", {"out_of_orderness": -1}, "finite bound of zero or more; got -1"),
         ("at", {"out_of_orderness": "at"}, "a number or a timedelta, .*; got 'at'; the field of timestamps"),
