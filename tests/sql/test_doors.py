@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -100,3 +100,31 @@ def test_a_value_is_what_its_type_holds(kind: str, value: Any, expected: Any) ->
 def test_a_value_that_does_not_fit_is_refused_with_its_column(kind: str, value: Any, words: str) -> None:
     with pytest.raises(OperatorError, match=f"column 'c'.*{words}"):
         through(kind, value)
+
+
+class Out(NamedTuple):
+    a: int
+    r: dict[str, int]
+
+
+def test_rows_of_a_class_right_after_the_door() -> None:
+    found = VecSink[Any, Any, Any]()
+
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        values = provider.new_stream().source("values", SingleIteratorSource([{"a": 1, "r": {"x": 2}}]))
+        sql.table("t", values, "a INT, r ROW<x INT>")
+        sql.query("q", "SELECT a, r FROM t").rows(Out).sink("out", found)
+
+    SingleThreadRuntime(build).execute()
+    assert found.values == [Out(1, {"x": 2})]
+
+
+def test_a_number_that_leaves_too_large_is_named_with_its_place() -> None:
+    def build(provider: Any) -> None:
+        sql = provider.sql("s")
+        sql.table("t", provider.new_stream().source("values", SingleIteratorSource([{"a": 2}])), "a INT")
+        sql.query("q", "SELECT a, 2147483646 + a AS b FROM t").rows().sink("out", VecSink())
+
+    with pytest.raises(OperatorError, match=r"2147483648 does not fit into INT.* in '2147483646 \+ a' \(q:1:11\)"):
+        SingleThreadRuntime(build).execute()

@@ -78,7 +78,7 @@ def chain(
     constants = {
         **writer.constants,
         **named,
-        "parts": partial(_parts, nodes, width, text),
+        "parts": partial(_parts, nodes, items, leaving, width, text),
         "explain": explain,
         "row_of": tuple,
     }
@@ -135,20 +135,33 @@ Part = tuple[str, str, dict[str, object]]
 """A part of an expression: its text and place, its source as a function of a row, and the constants of that."""
 
 
-def _parts(nodes: Sequence[Typed], width: int, text: Source) -> list[Part]:
-    """Return the parts of expressions that can fail, inner ones first."""
+def _parts(
+    nodes: Sequence[Typed], items: Sequence[Typed], leaving: Exit | None, width: int, text: Source
+) -> list[Part]:
+    """Return the parts of expressions that can fail, inner ones first, then the columns as they leave."""
     found: list[Part] = []
+    columns = ", ".join(f"c{at}" for at in range(width))
+
+    def add(node: Typed, source: str, constants: dict[str, object]) -> None:
+        line, column = text.position(node.span.start)
+        place = f"{text.quoted(node.span)!r} ({text.name}:{line}:{column})"
+        found.append((place, f"lambda {columns}: {source}", constants))
+
     for node in nodes:
         for it in reversed([*all_within(node)]):
             is_user = isinstance(it, Called) and it.span != NOWHERE
             is_part = isinstance(it, Strict | Lenient | Keeping) or is_user
             if is_part and stands_alone(it) and len(found) < _MOST_PARTS:
                 writer = PythonWriter()
-                source = writer.value(it)
-                columns = ", ".join(f"c{at}" for at in range(width))
-                line, column = text.position(it.span.start)
-                place = f"{text.quoted(it.span)!r} ({text.name}:{line}:{column})"
-                found.append((place, f"lambda {columns}: {source}", writer.constants))
+                add(it, writer.value(it), writer.constants)
+    for at, it in enumerate(items if leaving else ()):
+        if leaving and it.span != NOWHERE:
+            writer = PythonWriter()
+            add(
+                it,
+                leaving.value(writer.value(it), leaving.fields[at].type, at),
+                {**leaving.constants, **writer.constants},
+            )
     return found
 
 

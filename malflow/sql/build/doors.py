@@ -134,7 +134,7 @@ class Exit:
             fitting: for each the kind of type that it is known to fit; an empty text if it is to be checked.
         """
         values = [
-            it if kind == of.type.kind and kind in INTEGERS else self._value(it, of.type, at)
+            it if kind == of.type.kind and kind in INTEGERS else self.value(it, of.type, at)
             for at, (it, kind, of) in enumerate(zip(columns, fitting, self.fields, strict=True))
         ]
         if self._kind is dict:
@@ -142,7 +142,8 @@ class Exit:
             return f"{{{', '.join(f'{name!r}: {it}' for name, it in zip(names, values, strict=True))}}}"
         return f"({''.join(f'{it}, ' for it in values)})" if self._kind is tuple else f"made({', '.join(values)})"
 
-    def _value(self, source: str, kind: SqlType, at: int) -> str:
+    def value(self, source: str, kind: SqlType, at: int) -> str:
+        """Return the source of a column as it leaves."""
         if kind.kind in INTEGERS:
             bits, name = INTEGERS[kind.kind], f"x{at}"
             fits = f"{name} if {{}}.bit_length() < {bits} else within({name}, {bits})"

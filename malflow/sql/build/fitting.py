@@ -30,7 +30,7 @@ def check(variable: str, kind: SqlType, at: int, *, as_json: bool) -> str:
     """
     if kind.kind == "ROW":
         null = f"None if {variable} is None else " if kind.nullable else ""
-        return f" for {variable} in [{null}made[{at}]({variable})]"
+        return f" for {variable} in [{null}makers[{at}]({variable})]"
     given = f"text({variable})" if as_json and kind.kind in TEXTS else variable
     call, plain = f"fit({given}, kinds[{at}], whats[{at}])", _PLAIN_CLASSES.get(kind.kind)
     if plain is None:
@@ -57,8 +57,8 @@ def constants(kinds: Sequence[SqlType], whats: Sequence[str]) -> dict[str, objec
         kinds: the types.
         whats: what each column is called in errors.
     """
-    made = [row_maker(kind, what) if kind.kind == "ROW" else None for kind, what in zip(kinds, whats, strict=True)]
-    return {"fit": fitted, "text": json_text, "kinds": kinds, "whats": whats, "made": made}
+    makers = [row_maker(kind, what) if kind.kind == "ROW" else None for kind, what in zip(kinds, whats, strict=True)]
+    return {"fit": fitted, "text": json_text, "kinds": kinds, "whats": whats, "makers": makers}
 
 
 def row_maker(kind: SqlType, what: str) -> Callable[[Any], tuple[Any, ...]]:
