@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ def kept(steps: list[Any], limit: int, placement: str, growth: float = 1e9) -> K
     keeper = Keeper(StoreBackend(MemoryStore(), growth=growth, retain=100), 2, placement, place)
     with pytest.MonkeyPatch.context() as patched:
         for module in (writer, sections):
-            patched.setattr(module, "pack", partial(pack, limit=limit))
+            patched.setattr(module, "pack", lambda sections, _limit: pack(sections, limit))
         for step in steps:
             match step:
                 case None:
