@@ -263,7 +263,8 @@ class SourceBinder:
         if not parts.left and not is_window:
             raise self._fault("a join needs an equality of a column of each side", span)
         if not is_window and (parts.low is None or parts.high is None):
-            cure = "add a bound on both sides, as in r.ts BETWEEN l.ts AND l.ts + INTERVAL '1' HOUR, or join windows"
+            bound = "add a bound on both sides, as in r.ts BETWEEN l.ts AND l.ts + INTERVAL '1' HOUR"
+            cure = f"{bound}, or join the rows of windows, or the results of two"
             raise self._fault(f"a join without a bound in time is not supported; {cure}", span)
         if not is_window and parts.low is not None and parts.high is not None and parts.low > parts.high:
             raise self._fault("no two rows can satisfy the bounds of this join", span)
