@@ -158,10 +158,10 @@ def test_an_example_with_its_extra_runs_by_its_command(name: str, clone: Path) -
     assert done.stdout
 
 
-@pytest.mark.parametrize("extra", ["processes", "testing"])
+@pytest.mark.parametrize(("extra", "page"), [("processes", ROOT / "docs/runtimes.md"), ("testing", README)])
 @pytest.mark.nightly
-def test_a_block_with_its_extra_runs_alone(extra: str, tmp_path: Path) -> None:
-    blocks = [it for it in BLOCKS if extras_of_block(it) == {extra}]
+def test_a_block_with_its_extra_runs_alone(extra: str, page: Path, tmp_path: Path) -> None:
+    blocks = [it for it in programs(page) if extras_of_block(it) == {extra}]
     assert len(blocks) == 1
     (tmp_path / "program.py").write_text(blocks[0].text, encoding="utf-8")
     done = ran([sys.executable, "program.py"], tmp_path)

@@ -34,6 +34,7 @@ def test_a_file_gives_its_results(name: str, workers: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly(parts=4)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_file_gives_its_results_in_processes(name: str) -> None:
     runtime = partial(MultiProcessRuntime, parallelism=2, processes=2, start_method="forkserver")
