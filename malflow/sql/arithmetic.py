@@ -24,7 +24,7 @@ from malflow.sql.types import (
     decimal,
 )
 
-__all__ = ["calculation", "comparison", "negation"]
+__all__ = ["calculation", "comparison", "is_finer", "negation"]
 
 _EXACT = frozenset({*INTEGERS, "DECIMAL"})
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
@@ -146,7 +146,7 @@ def _of_times(op: str, left: Typed, right: Typed, span: Span, nullable: bool) ->
     if op == "+" and other.kind in _INSTANTS and one.kind in {"DAYS", "MONTHS"}:
         return _of_times(op, right, left, span, nullable)
     if op in "+-" and one.kind in _INSTANTS and other.kind in {"DAYS", "MONTHS"}:
-        return moved(op, left, right, span)
+        return None if is_finer(left, right) else moved(op, left, right, span)
     if op in "+-" and one.kind == "TIME" and other.kind == "DAYS":
         text = f"(({{0}} {op} {{1}} // {10 ** (6 - one.size)}) % {86_400 * 10**one.size})"
         return Strict(one.as_nullable(nullable), span, text, (left, right))
@@ -156,6 +156,13 @@ def _of_times(op: str, left: Typed, right: Typed, span: Span, nullable: bool) ->
         kind = one if one.kind in {"DAYS", "MONTHS"} else other
         return Strict(kind.as_nullable(nullable), span, "({0} * {1})", (left, right))
     return None
+
+
+def is_finer(instant: Typed, interval: Typed) -> bool:
+    """Whether an interval that is written out has digits that an instant has no place for: they would be lost."""
+    if not isinstance(interval, Value) or interval.type.kind != "DAYS" or instant.type.kind not in TIMES:
+        return False
+    return interval.value is not None and interval.value % 10 ** (6 - instant.type.size) != 0
 
 
 _MICROSECONDS_A_DAY = 86_400_000_000

@@ -188,14 +188,16 @@ def _bound(mark: tree.Watermark, fields: Sequence[Field], text: Source) -> int |
     """Return how far rows may be out of order, in units of the column; None if they bring their watermark."""
     if isinstance(mark.rule, Call) and mark.rule.name.text.upper() == "SOURCE_WATERMARK" and not mark.rule.arguments:
         return None
-    name, binder = mark.column.text, ExpressionBinder(Scope(fields, text))
+    name = mark.column.text
+    finest = [replace(it, type=replace(it.type, size=6)) if it.name == name else it for it in fields]
+    binder = ExpressionBinder(Scope(finest, text))  # so the interval may be finer than the column: it is rounded up
     rule = binder.bind(mark.rule)
     if isinstance(rule, Column) and rule.name == name:
         return 0
     if isinstance(rule, Strict) and rule.template == "({0} - {1})" and isinstance(mark.rule, Operation):
         column, span = rule.operands[0], binder.bind(mark.rule.operands[-1])
         if isinstance(column, Column) and column.name == name and isinstance(span, Value) and span.value >= 0:
-            unit = int(10 ** (6 - column.type.size))
+            unit = int(10 ** (6 - next(it.type.size for it in fields if it.name == name)))
             return -(-int(span.value) // unit)  # the part of a unit counts: it lets a row of the same time come
     cure = f"write {name}, or {name} - INTERVAL '5' SECOND"
     raise _fault(f"a watermark follows its column at a constant distance; {cure}", mark.rule.span, text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from malflow.sql.arithmetic import calculation, negation
+from malflow.sql.arithmetic import calculation, is_finer, negation
 from malflow.sql.bind.conditions import ConditionBinder
 from malflow.sql.bind.literals import literal
 from malflow.sql.bind.scope import Scope
@@ -163,6 +163,8 @@ class ExpressionBinder(ConditionBinder):
         kinds = {left.type.kind, right.type.kind}
         if op == "+" and kinds & {"CHAR", "VARCHAR"}:
             return "texts are joined by ||"
+        if is_finer(left, right) or is_finer(right, left):
+            return "the interval is finer than the instant: CAST the instant AS TIMESTAMP(6)"
         if op == "-" and kinds & {"TIMESTAMP", "TIMESTAMP_LTZ", "DATE"}:
             return "TIMESTAMPDIFF(SECOND, a, b) is the time between two instants"
         return "CAST one of them"
