@@ -49,7 +49,7 @@ class FsspecBackend:
         storage_options: options of the file system, such as credentials; secrets are not pickled.
         retain: the number of snapshots to retain, or for how long: with a timedelta, every state of that time can be
             restored by ``restore=datetime``. Older snapshots are deleted, except for the newest ones.
-        compression: ``"lz4"``, ``"zstd"`` (smaller, for some 1.3 times the work), ``"none"``, or a `Compression` of
+        compression: ``"lz4"``, ``"zstd"`` (smaller, for more processor time), ``"none"``, or a `Compression` of
             your own.
         codec: how states are serialised: ``"pickle"`` accepts any object of an importable class, but loading it can
             execute code; ``"msgpack"``, or a `MsgpackCodec` with your own classes, accepts data only.

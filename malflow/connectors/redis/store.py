@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,9 +30,6 @@ from malflow.errors import GraphError, StoreError
 from malflow.store.contract import KeyExists, KeyMissing, Transient, UnknownOutcome, require_folder, require_key
 
 __all__ = ["RedisStore"]
-
-_OPENING = threading.Lock()
-"""Threads share a client: the connections of a second one would be closed with it."""
 
 _log = logging.getLogger("malflow.snapshot")
 
@@ -60,7 +56,7 @@ _NOT_NOW = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, 
 """Refusals of a server that loads its data, or has just become a replica: nothing was executed."""
 
 _FILE_LIMIT = 4 << 20
-"""Bytes of a data file. A server answers nobody while it receives one; 32 MiB take it a tenth of a second."""
+"""Bytes of a data file. A server answers nobody while it takes one; smaller files would be more requests."""
 
 
 class RedisStore:
@@ -126,7 +122,8 @@ class RedisStore:
         self, script: str, keys: Sequence[str], arguments: Sequence[Any], lost: type[StoreError] = Transient
     ) -> Any:
         """Return the answer of a script; `lost` is the error of a connection that broke after it was sent."""
-        pool = self._opened().connection_pool
+        client = self._opened()  # kept until the answer: the connections of a client are closed with it
+        pool = client.connection_pool
         try:
             connection: Any = pool.get_connection()
         except redis.RedisError as error:
@@ -151,13 +148,9 @@ class RedisStore:
         return lost(reason) if self._server.is_lost(error) else StoreError(reason)
 
     def _opened(self) -> redis.Redis:
-        """Return the client; look at the server first."""
-        with _OPENING:
-            if self._client is None:
-                self._client = self._looked_at()
+        """Return the client; look at the server first. Threads may each open one: a lock could be held in a fork."""
+        if self._client is not None:
             return self._client
-
-    def _looked_at(self) -> redis.Redis:
         client = self._server.client()
         try:
             self._check(client.info())
@@ -165,6 +158,7 @@ class RedisStore:
             _log.warning("%r may not be asked by INFO; %s", self, _CHECK_YOURSELF)
         except redis.RedisError as error:
             raise self._failure(error, Transient) from None
+        self._client = client
         return client
 
     def _check(self, found: Mapping[str, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ def test_laws_of_stores_on_redis(redis_url: str, name: str) -> None:
 def test_laws_of_stores_on_valkey(own_valkey: Own, name: str) -> None:
     url = own_valkey().address.replace("redis://", "valkey://")
     assert_store(lambda: RedisStore(f"{url}/{name}"), pages=1_010)
+
+
+def test_a_forked_child_has_connections_of_its_own(redis_url: str, name: str) -> None:
+    store = RedisStore(f"{redis_url}/{name}")
+    store.put_new("m/1", b"one")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with suppress(BaseException):
+            status = int([store.get("m/1", 10) for _ in range(100)] != [b"one"] * 100)
+        os._exit(status)
+    assert [store.list("m/") for _ in range(100)] == [["m/1"]] * 100
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_operation_is_one_command(own_redis: Own, name: str) -> None:
