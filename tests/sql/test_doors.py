@@ -55,6 +55,7 @@ TAKEN = [
     ("TIME(0)", time(1, 2, 3), time(1, 2, 3)),
     ("ARRAY<INT>", (1, None), [1, None]),
     ("ROW<a INT, b STRING>", [1, "x"], {"a": 1, "b": "x"}),
+    ("ROW<a INT, b STRING>", (1, "x"), {"a": 1, "b": "x"}),
     ("ROW<a INT, b STRING>", {"b": "x", "a": 1, "c": 2}, {"a": 1, "b": "x"}),
     ("ROW<a ROW<b DATE>, c INT>", {"a": {"b": "2026-01-01"}, "c": None}, {"a": {"b": date(2026, 1, 1)}, "c": None}),
 ]
@@ -84,6 +85,8 @@ REFUSED = [
     ("MAP<STRING, INT>", {1: 1}, "1 is not of type STRING"),
     ("ROW<a INT, b STRING>", {"a": 1}, "column 'b' is missing"),
     ("ROW<a INT, b STRING>", {"a": 1 << 31, "b": "x"}, "does not fit into INT"),
+    ("ROW<a INT, b STRING>", (1, 2), "2 is not of type STRING"),
+    ("ROW<a INT, b STRING>", (1, "x", 2), "a row has the columns a, b"),
     ("ROW<a INT NOT NULL, b STRING>", {"a": None, "b": "x"}, "NULL in a column of INT NOT NULL"),
     ("ROW<a ROW<b DATE>, c INT>", {"a": {"b": "x"}, "c": 1}, "'x' is not a DATE"),
     ("ROW<a INT> NOT NULL", None, "NULL in a column of ROW"),

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
@@ -69,17 +70,19 @@ def row_maker(kind: SqlType, what: str) -> Callable[[Any], tuple[Any, ...]]:
         what: what the value is called in errors.
     """
     columns = "".join(f"c{at}, " for at in range(len(kind.items)))
-    taken = "".join(f"v[{it!r}], " for it in kind.names)
+    items = "".join(f"v[{it!r}], " for it in kind.names)
     checks = "".join(check(f"c{at}", it, at, as_json=False) for at, it in enumerate(kind.items))
     names = constants(list(kind.items), [what] * len(kind.items))
-    quick = eval(f"lambda v: [({columns}) for {columns.rstrip()} in [({taken})]{checks}][0]", names)  # noqa: S307 - of quoted names
+    quick: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+        of: eval(f"lambda v: [({columns}) for {columns.rstrip()} in [{taken}]{checks}][0]", names)  # noqa: S307 - quoted names
+        for of, taken in ((dict, f"({items})"), (tuple, "v"), (list, "v"))
+    }
 
     def made(value: Any) -> tuple[Any, ...]:
-        if type(value) is dict:
-            try:
-                return quick(value)  # type: ignore[no-any-return]  # a generated function
-            except Exception:  # noqa: BLE001, S110 - the slow way names what is wrong
-                pass
+        make = quick.get(type(value))
+        if make is not None:
+            with suppress(Exception):  # the slow way names what is wrong
+                return make(value)
         found: tuple[Any, ...] = fitted(value, kind, what)
         return found
 
