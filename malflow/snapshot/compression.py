@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}")
 """Names are written to data files, and appear in errors."""
 
 _SAMPLES = (b"", b"malflow", bytes(range(256)) * 256)
-"""What is compressed and decompressed once before a run: nothing, a little, and more than the blocks of most codecs."""
+"""Each is compressed and decompressed before a run: no bytes, a few, and more than the blocks of most codecs."""
 
 _LZ4_RATIO = 256
 """lz4 compresses at most 255 to 1: a frame that claims more is damaged, and would take memory in vain."""
@@ -35,16 +35,16 @@ _ZSTD_LEVEL = 1
 class Compression:
     """A compression of one's own: a name, and two functions from bytes to bytes.
 
-    They are called in any thread and any process. Bytes are decompressed only if they are those that the run wrote,
-    which a digest in the snapshot shows; a function that makes very much of a few bytes is not stopped.
+    They are called in any thread and any process. Bytes are decompressed only after their digest was compared with the
+    one in the snapshot. A function that makes very much of a few bytes is not stopped.
 
     Attributes:
-        name: the name in data files: up to 32 small letters, digits, dots and hyphens, and none of malflow's own.
+        name: the name in data files: up to 32 small letters, digits, dots and hyphens; malflow's own names are taken.
         compress: returns the compressed form of some bytes.
         decompress: returns the bytes of a compressed form.
 
     Raises:
-        GraphError: if the name is none or taken, or bytes are not the same after both functions.
+        GraphError: if the name is not valid or taken, or bytes are not the same after both functions.
 
     >>> import zlib
     >>> Compression("zlib-9", lambda raw: zlib.compress(raw, 9), zlib.decompress).name

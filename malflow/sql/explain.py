@@ -32,10 +32,10 @@ from malflow.words import plural
 __all__ = ["Root", "aligned", "explained"]
 
 Root = tuple[tuple[str, str, str] | None, Relation]
-"""A relation, and the line of the INSERT around it: what it does, the name of its sink, and its address."""
+"""a relation, and the line of the INSERT around it: its statement, the name of its sink, and its address."""
 
 Row = tuple[str, str, str, str]
-"""A line of the tree: what it does, its mode, the name of its operator, and its state."""
+"""A line of the tree: its step, its mode, the name of its operator, and its state."""
 
 _MODE = "append"
 """The mode of all rows here: they are added, and never changed."""

@@ -1,4 +1,4 @@
-"""Binding groups: which rows, which keys and which windows, and what is computed of them."""
+"""Binding groups: their rows, keys and windows, and the columns that are computed of them."""
 
 from __future__ import annotations
 

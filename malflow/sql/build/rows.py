@@ -1,4 +1,4 @@
-"""Functions of rows: what windows, joins and collections make of tuples, between the operators of streams."""
+"""Functions of rows: windows, joins and collections make rows of tuples, between the operators of streams."""
 
 from __future__ import annotations
 

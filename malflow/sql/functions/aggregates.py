@@ -1,4 +1,4 @@
-"""The aggregates: what they take, and the types of their results."""
+"""The aggregates: their operands, and the types of their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGGREGATES: dict[str, str] = {
     **dict.fromkeys(("FIRST_VALUE", "LAST_VALUE"), "one value"),
     **dict.fromkeys(("GROUPING", "GROUPING_ID"), "columns of GROUP BY"),
 }
-"""Functions of many rows, with what each takes."""
+"""Functions of many rows, with the operands of each, for errors."""
 
 
 def aggregate_type(name: str, operands: Sequence[SqlType]) -> SqlType | None:
