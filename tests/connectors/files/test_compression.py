@@ -17,7 +17,7 @@ NEEDS = r"file '[^']*\.zst' needs zstandard; pip install zstandard"
 
 @pytest.fixture(autouse=True)
 def without_zstd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let fsspec not know zstd, as where no library of it is installed."""
+    """Hide zstd from fsspec, as where no library of it is installed."""
     monkeypatch.delitem(compressions, "zst", raising=False)
 
 
